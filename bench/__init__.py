@@ -1,0 +1,1 @@
+"""Benchmarks: one file for each workload, each figure beside a floor or a peer measured in the same run."""

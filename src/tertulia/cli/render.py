@@ -1,0 +1,45 @@
+"""What commands print: data on stdout, everything else on stderr."""
+
+import os
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from ..records.errors import TertuliaError
+
+
+def data(value: object) -> None:
+    """A value as JSON."""
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def error(problem: TertuliaError, *, as_json: bool) -> None:
+    if as_json:
+        data({"error": {"code": problem.code, "message": problem.message, "hint": problem.hint}})
+        return
+    note(f"tertulia: {problem.message}")
+    if problem.hint:
+        note(f"  {problem.hint}")
+
+
+def note(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def progress(what: str) -> Callable[[int, int], None] | None:
+    """Shows how far a long command is; None where nobody is looking."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int) -> None:
+        end = "\n" if done >= total else ""
+        percent = 100 * done // total if total else 100
+        print(f"\r{what}: {percent:3d} %", end=end, file=sys.stderr, flush=True)
+
+    return show
+
+
+def discard_output() -> None:
+    """After the reader of stdout has gone: nothing more is written, not even when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,1 @@
+"""Models: the protocol, and the models themselves."""

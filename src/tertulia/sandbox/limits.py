@@ -1,0 +1,113 @@
+"""Holding a command to its limits.
+
+A watcher looks many times a second at the processes below the command, their memory and the disk, and says when a limit
+is passed; the whole PID namespace is killed then. Where a cgroup can be made, the command starts in one and the kernel
+holds it: a watcher alone comes late when hundreds of processes want the processor as well.
+"""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+
+from .policy import Limits
+
+TICK = 0.05
+LOOK = 1.0  # seconds that looking for what was written may take
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+async def watch(pid: int, limits: Limits, roots: Sequence[str]) -> str:
+    """Returns when a limit is passed, with words for it. `pid` is where the tree begins."""
+    disk = Disk(roots, limits)
+    while True:
+        await asyncio.sleep(TICK)
+        found = tree(pid, limits.processes)
+        problem = _processes(found, limits) or await disk.problem()
+        if problem:
+            return problem
+
+
+def _processes(found: Sequence[int], limits: Limits) -> str | None:
+    if len(found) >= limits.processes:  # in a cgroup there are never more
+        return f"it had {limits.processes} processes"
+    if sum(map(_resident, found)) > limits.memory:
+        return f"it used more than {limits.memory >> 20} MiB of memory"
+    return None
+
+
+def tree(pid: int, most: int) -> list[int]:
+    """A process and what descends from it, up to one more than `most`.
+
+    Orphans become children of the namespace's first process, so none is missed.
+    """
+    found = [pid]
+    for parent in found:
+        if len(found) > most:
+            break
+        try:
+            threads = os.listdir(f"/proc/{parent}/task")
+        except OSError:
+            continue  # it has ended
+        for thread in threads:
+            with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+    return found[: most + 1]
+
+
+def _resident(pid: int) -> int:
+    """What a process has of its own in memory: what it shares with others is not counted twice."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+    except OSError:
+        return 0
+    return (resident - shared) * PAGE
+
+
+class Disk:
+    """Free space is cheap to ask for and says that someone writes; only then is it looked up who."""
+
+    def __init__(self, roots: Sequence[str], limits: Limits) -> None:
+        self._roots = roots
+        self._limits = limits
+        self._since = time.time()
+        self._free = {root: _free(root) for root in roots}
+
+    async def problem(self) -> str | None:
+        limits = self._limits
+        for root, before in self._free.items():
+            now = _free(root)
+            if now < limits.reserve and now < before:
+                return f"less than {limits.reserve >> 20} MiB are left on the disk"
+            if before - now > limits.disk:
+                if await asyncio.to_thread(_written, self._roots, self._since, limits.disk):
+                    return f"it wrote more than {limits.disk >> 20} MiB"
+                self._free[root] = now  # it was someone else
+        return None
+
+
+def _free(root: str) -> int:
+    try:
+        found = os.statvfs(root)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
+def _written(roots: Sequence[str], since: float, limit: int) -> bool:
+    """Whether what changed in the roots since then is that large. What cannot be looked through in time is."""
+    total, until = 0, time.monotonic() + LOOK
+    for root in roots:
+        for folder, _, names in os.walk(root):
+            for name in names:
+                try:
+                    found = os.lstat(os.path.join(folder, name))
+                except OSError:
+                    continue
+                if found.st_ctime >= since - 1:
+                    total += found.st_blocks * 512
+            if total > limit or time.monotonic() > until:
+                return True
+    return False

@@ -1,0 +1,217 @@
+"""A command that runs: its output as it comes, its end, and the end of everything it started."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from . import limits as watching
+from .cgroup import Cgroup, places
+from .policy import Limits
+
+CHUNK = 65536
+AFTER = 1.0
+"""Seconds that the output may stay open when the command is gone: unconfined, something it started may hold it."""
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
+    """`status` is the exit status, negative for a signal; `stopped` says why we ended it, when we did."""
+
+    status: int
+    stopped: str | None = None
+
+
+class Process:
+    """Belongs to the loop it was started in. `wait` has to be awaited; then everything of it is gone.
+
+    `info`: where bubblewrap says which process is the first of its namespace; None for an unconfined command.
+    """
+
+    def __init__(
+        self, started: "subprocess.Popen[bytes]", output: int, info: int | None, limits: Limits
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._started = started
+        self._output = output
+        self._info = info
+        self._first = 0  # the first process of the namespace
+        self._limits = limits
+        self._watched: tuple[str, ...] | None = None
+        self._group: Cgroup | None = None
+        self._stopped: str | None = None
+        self._exited: asyncio.Future[None] = self._loop.create_future()
+        self._namespace: asyncio.Future[None] = self._loop.create_future()
+        self._drained: asyncio.Future[None] = self._loop.create_future()
+        self._pidfds = [os.pidfd_open(started.pid)]
+        self.gone: asyncio.Future[None] = self._loop.create_future()  # with all that it started
+        self._done: list[Callable[[], None]] = []
+        self.on_output: Callable[[bytes], None] = lambda data: None
+        self._loop.add_reader(self._pidfds[0], self._exit)
+        self._loop.add_reader(output, self._read)
+        if info is None:
+            self._namespace.set_result(None)
+        else:
+            self._loop.add_reader(info, self._informed)
+        self._timer = self._loop.call_later(
+            limits.seconds, self.stop, f"it ran longer than {limits.seconds:g} s"
+        )
+
+    @property
+    def ended(self) -> bool:
+        return self._exited.done()
+
+    def begin(self, gate: int, data: bytes, roots: Sequence[str]) -> None:
+        """Let bubblewrap read its arguments, which it waits for at the gate, and hold it to its limits."""
+        self._watched = tuple(roots)
+        if not places():
+            _give(gate, data)
+            return
+        self._group = Cgroup(self._started.pid, self._limits)
+        self._group.join(self._started.pid).add_done_callback(lambda joined: _give(gate, data))
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        self._done.append(call)
+
+    def stop(self, why: str) -> None:
+        """Kill it with all that it started. Harmless when it has ended."""
+        if self._exited.done():
+            return
+        self._stopped = self._stopped or why
+        own, *first = self._pidfds
+        for pidfd in first:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                os.setpriority(
+                    os.PRIO_PROCESS, self._first, -20
+                )  # where we may: it has to get its turn to end
+        _kill_tree(self._started.pid)
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(own, signal.SIGKILL)
+
+    async def wait(self) -> Exit:
+        """Until it and all that it started is gone. When this is cancelled, it is killed first."""
+        watcher = None
+        if self._watched is not None:
+            watcher = asyncio.create_task(self._watch(self._watched), name="tertulia-watch")
+        try:
+            await _all((self._exited, self._namespace))
+            await asyncio.wait([self._drained], timeout=AFTER)
+        except asyncio.CancelledError:
+            self.stop("it was cancelled")
+            while not (
+                self._exited.done() and self._namespace.done()
+            ):  # a moment, and it must not be cut short
+                with contextlib.suppress(asyncio.CancelledError):
+                    await _all((self._exited, self._namespace))
+            raise
+        finally:
+            if watcher is not None:
+                watcher.cancel()
+                await asyncio.wait([watcher])
+            self._free()
+            if self._group is not None:
+                await self._group.remove()
+        return Exit(status=self._started.returncode, stopped=self._stopped)
+
+    async def _watch(self, roots: tuple[str, ...]) -> None:
+        self.stop(await watching.watch(self._started.pid, self._limits, roots))
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._output, CHUNK)
+        except BlockingIOError:
+            return
+        if data:
+            self.on_output(data)
+        else:
+            self._loop.remove_reader(self._output)
+            _settle(self._drained)
+
+    def _informed(self) -> None:
+        """The first process of the namespace is the last of it to end: its end is everyone's."""
+        assert self._info is not None
+        self._loop.remove_reader(self._info)
+        try:
+            self._first = json.loads(os.read(self._info, CHUNK))["child-pid"]
+            pidfd = os.pidfd_open(self._first)
+        except (OSError, ValueError):  # it came to none, or that has ended
+            _settle(self._namespace)
+            return
+        self._pidfds.append(pidfd)
+        self._loop.add_reader(pidfd, self._namespace_gone, pidfd)
+
+    def _namespace_gone(self, pidfd: int) -> None:
+        self._loop.remove_reader(pidfd)
+        _settle(self._namespace)
+
+    def _exit(self) -> None:
+        self._loop.remove_reader(self._pidfds[0])
+        self._started.wait()
+        if self._info is None:
+            with contextlib.suppress(OSError):  # what it left behind in its group
+                os.killpg(self._started.pid, signal.SIGKILL)
+        elif len(self._pidfds) == 1 and not self._namespace.done():
+            self._informed()
+        _settle(self._exited)
+
+    def _free(self) -> None:
+        self._timer.cancel()
+        for descriptor in (self._output, *self._pidfds, *(() if self._info is None else (self._info,))):
+            self._loop.remove_reader(descriptor)
+            os.close(descriptor)
+        calls, self._done = self._done, []
+        for call in calls:
+            call()
+        _settle(self.gone)
+
+
+def spawn(
+    command: Sequence[str], *, cwd: str, environment: dict[str, str], limits: Limits,
+    pass_fds: Sequence[int] = (), info: int | None = None,
+) -> Process:  # fmt: skip
+    """From the loop's own thread: bubblewrap ends when the thread that started it does. Both outputs are one."""
+    output, end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    os.set_blocking(end, True)
+    try:
+        started = subprocess.Popen(
+            command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=end, stderr=end, pass_fds=pass_fds,
+            start_new_session=info is None,
+        )  # fmt: skip
+    except BaseException:
+        os.close(output)
+        raise
+    finally:
+        os.close(end)
+    return Process(started, output, info, limits)
+
+
+def _give(gate: int, data: bytes) -> None:
+    try:
+        os.write(gate, data)
+    except BrokenPipeError:
+        return  # it was stopped before it began
+    finally:
+        os.close(gate)
+
+
+def _kill_tree(pid: int) -> None:
+    """All that can be found. The kernel kills a namespace too, but its first process has to get its turn for that."""
+    for each in watching.tree(pid, 100_000)[1:]:
+        with contextlib.suppress(OSError):
+            os.kill(each, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+async def _all(futures: Sequence["asyncio.Future[None]"]) -> None:
+    await asyncio.wait(futures)
+
+
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,1 @@
+"""The runtime: one Session, many conversations."""

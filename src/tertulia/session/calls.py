@@ -1,0 +1,252 @@
+"""Tool calls: gate, run, record the result. Each in a task of its own; a failure of one holds no other back."""
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ..records.errors import ConversationBusy, StoragePolicyViolation, TertuliaError
+from ..records.event import ToolProgress
+from ..records.ids import SessionId
+from ..records.parts import AnyPart, Text
+from ..records.record import Custom, Hit, ResultStatus, Retrieval, ToolCall, ToolResult
+from ..tools.base import Tool, is_async
+from ..tools.context import Portal
+from ..tools.results import bounded, result_parts, storable
+from ..tools.schema import ArgumentError
+from .engine import Turn
+from .journal import Committed, Put
+
+calling: contextvars.ContextVar[Turn | None] = contextvars.ContextVar("tertulia_calling", default=None)
+"""The turn on whose behalf the present code runs, inside a tool."""
+
+
+def not_inside(session: SessionId) -> None:
+    """A tool of this Session that waited for the Session's own slot would wait for ever."""
+    turn = calling.get()
+    if turn is not None and turn.journal.session_id == session:
+        raise ConversationBusy(
+            "a tool waits for a turn of its own session", hint="use ToolContext.prompt, or follow_up()"
+        )
+
+
+class CallContext:
+    """The ToolContext of one call."""
+
+    def __init__(self, turn: Turn, call: ToolCall) -> None:
+        self.session_id = turn.journal.session_id
+        self.conversation_id = turn.journal.log.id
+        self.turn_id = turn.id
+        self.call_id = call.call_id
+        self.cwd = turn.cwd
+        self.sandbox = turn.sandbox
+        self._loop = asyncio.get_running_loop()
+        self.portal = Portal(self._loop)
+        self.refs: list[str] = []
+        self.turn = turn
+        self._name = call.name
+
+    def progress(self, value: Any) -> None:
+        self._loop.call_soon_threadsafe(self._emit, value)
+
+    def _emit(self, value: Any) -> None:
+        if self.call_id in self.turn.open_calls:
+            self.turn.emit(
+                ToolProgress(tool_call_id=self.call_id, name=self._name, progress=value, **self.turn.common())
+            )
+
+    def retrieved(self, query: str, hits: Sequence[Hit]) -> None:
+        if hits:
+            self._loop.call_soon_threadsafe(self._note, query, tuple(hits))
+
+    def _note(self, query: str, hits: tuple[Hit, ...]) -> None:
+        if self.call_id in self.turn.open_calls:
+            record = Retrieval(seq=0, ts=0, turn=self.turn_id, query=query, hits=hits)
+            self.turn.results.append(self.turn.journal.put(Put([record], turn=self.turn_id)))
+
+    async def prompt(self, input: Any, **overrides: Any) -> Any:
+        if self.turn.sub_prompt is None:
+            raise TertuliaError("this engine opens no sub-conversations")
+        return await self.turn.sub_prompt(input, **overrides)
+
+    async def put_blob(self, data: bytes) -> str:
+        if self.turn.journal.retention_of(self.turn.id).kind not in ("full", "ttl"):
+            raise StoragePolicyViolation("this conversation keeps no bytes", hint="return them in the result")
+        ref = await self.turn.store.put_blob(data)
+        self.refs.append(ref)
+        return ref
+
+
+async def run(turn: Turn, calls: Sequence[ToolCall]) -> None:
+    """All of them at once; returns when every result is durable. A cancel gives the rest a grace period."""
+    tasks = [asyncio.create_task(_one(turn, call), name=f"tertulia-call-{call.name}") for call in calls]
+    try:
+        await asyncio.wait(tasks)
+        for task, call in zip(tasks, calls, strict=True):
+            _broken_off(turn, call, task)
+        await settled(turn)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await _grace(turn, tasks)
+        raise
+
+
+def _broken_off(turn: Turn, call: ToolCall, task: "asyncio.Task[None]") -> None:
+    """A call that ended without a result still gets one: a tool may raise what is no Exception."""
+    error = asyncio.CancelledError() if task.cancelled() else task.exception()
+    if error is not None:
+        finish(turn, call, "error", _text(f"{type(error).__name__}: {error}"))
+
+
+async def settled(turn: Turn) -> None:
+    """Until the results that were put are durable."""
+    results, turn.results = turn.results, []
+    for committed in results:
+        await asyncio.shield(committed)
+
+
+def begin(turn: Turn, call: ToolCall) -> None:
+    """For engines that run tools by themselves: this call, committed already, is running now."""
+    turn.open_calls[call.call_id] = call
+
+
+def finish(
+    turn: Turn, call: ToolCall, status: ResultStatus, parts: tuple[AnyPart, ...], refs: tuple[str, ...] = ()
+) -> None:
+    """Record the result of a call. One that comes after the turn gave the call up is kept as a custom record."""
+    if turn.left:
+        return  # it still waits, in the store
+    if turn.open_calls.pop(call.call_id, None) is None:
+        late = Custom(seq=0, ts=0, turn=turn.id, kind="late_tool_result", data={"tool_call_id": call.call_id})
+        turn.journal.put(Put([late]))
+        return
+    result = ToolResult(
+        seq=0, ts=0, turn=turn.id, call_id=call.call_id, name=call.name, status=status, parts=parts, refs=refs
+    )
+    committed = turn.journal.put(Put([result], turn=turn.id))
+    committed.add_done_callback(partial(_stored, turn, call))
+    turn.results.append(committed)
+    turn.waits()
+
+
+def _stored(turn: Turn, call: ToolCall, committed: Committed) -> None:
+    """A result that could not be stored leaves its call open: the turn's end gives it another."""
+    if committed.exception() is not None and turn.ended is None:
+        turn.open_calls[call.call_id] = call
+
+
+async def _grace(turn: Turn, tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """Wait for cancelled calls, as long as the limits allow; what still runs then is given up."""
+    running = {task for task in tasks if not task.done()}
+    if not running:
+        return
+    timer = asyncio.create_task(turn.clock.sleep(turn.limits.grace))
+    try:
+        while running and not timer.done():
+            done, _ = await asyncio.wait({*running, timer}, return_when=asyncio.FIRST_COMPLETED)
+            running -= done
+    finally:
+        timer.cancel()
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # the turn's end has a result for its call
+
+
+async def _one(turn: Turn, call: ToolCall) -> None:
+    context = CallContext(turn, call)
+    status, parts = await _outcome(turn, call, context)
+    cut, whole = bounded(parts, turn.limits.max_output)
+    if whole is not None:
+        cut = (*cut, *_text(await _kept(context, whole)))
+    finish(turn, call, status, cut, tuple(context.refs))
+
+
+async def _kept(context: CallContext, whole: bytes) -> str:
+    """Where the whole of an output is that was cut."""
+    try:
+        return f"[the whole output: {await context.put_blob(whole)}]"
+    except (TertuliaError, OSError) as error:
+        return f"[the whole output was not kept: {error}]"
+
+
+async def _outcome(
+    turn: Turn, call: ToolCall, context: CallContext
+) -> tuple[ResultStatus, tuple[AnyPart, ...]]:
+    """What the tool answered, or what kept it from answering. Nothing it raises gets out of here."""
+    tool = turn.toolbox().get(call.name)
+    refused = _refusal(turn, tool, call)
+    if tool is None or refused is not None:
+        return "error", _text(refused or "")
+    try:
+        args = tool.validate(call.args) if tool.validate is not None else call.args
+    except ArgumentError as error:
+        return "error", _text(f"{call.name}: {error}")
+    try:
+        denied = await turn.gate(turn, call, tool) if turn.gate is not None else None
+        if denied is not None:
+            return "denied", _text(denied)
+        return "ok", result_parts(await _invoke(turn, tool, args, context))
+    except asyncio.CancelledError:
+        if turn.cancelled is None:  # the tool's own doing: nobody cancelled the turn
+            return "error", _text(f"{call.name} was cancelled from within")
+        return "cancelled", _text("cancelled")
+    except TertuliaError as error:
+        return "error", _text(str(error))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool may raise anything; the model reads it
+        return "error", _text(f"{type(error).__name__}: {error}")
+
+
+def _refusal(turn: Turn, tool: Tool | None, call: ToolCall) -> str | None:
+    if tool is None:
+        names = ", ".join(tool.name for tool in turn.toolbox().enabled()) or "none"
+        return f"there is no tool named {call.name!r}; available: {names}"
+    if not tool.enabled:
+        return f"the tool {call.name!r} is disabled"
+    if call.invalid is not None:
+        return f"the arguments of {call.name!r} were no JSON object: {call.invalid[:200]}"
+    return None
+
+
+async def _invoke(turn: Turn, tool: Tool, args: dict[str, Any], context: CallContext) -> Any:
+    if tool.context_parameter is not None:
+        args = {**args, tool.context_parameter: context}
+    calling.set(turn)
+    if is_async(tool.fn):
+        return await tool.fn(**args)
+    value = await _in_thread(tool.fn, args)
+    return await value if asyncio.iscoroutine(value) else value
+
+
+async def _in_thread(fn: Callable[..., Any], args: dict[str, Any]) -> Any:
+    """A plain function runs in a thread of its own: it may block for ever, and must not hold up an exit then."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(value)
+        else:
+            done.set_exception(error)
+
+    def work() -> None:
+        value, error = None, None
+        try:
+            value = context.run(fn, **args)
+        except BaseException as raised:  # noqa: BLE001 - handed over to the loop, where it is raised
+            error = raised if isinstance(raised, Exception) else RuntimeError(f"the tool raised {raised!r}")
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=work, name="tertulia-tool", daemon=True).start()
+    return await done
+
+
+def _text(text: str) -> tuple[AnyPart, ...]:
+    return (Text(text=storable(text)),)

@@ -1,0 +1,253 @@
+"""`enable_jsonl_persistence`: one readable file that holds a conversation.
+
+For a conversation in memory the file becomes its store. Beside any other store it is an export that follows the log.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..records.codec import encode
+from ..records.errors import (
+    ConversationNotFound,
+    IdConflict,
+    InvalidInput,
+    SessionHeld,
+    StoragePolicyViolation,
+    TertuliaError,
+)
+from ..records.record import AnyRecord, Branched, Totals
+from ..store.base import (
+    AddBlobs,
+    Append,
+    Batch,
+    ConversationRow,
+    Fence,
+    Op,
+    Opened,
+    PutBranch,
+    PutConversation,
+    PutSession,
+    Row,
+    Store,
+)
+from ..transcript.path import BranchRow, Segment, segments
+from .desk import Desk
+from .journal import Journal, Put
+from .loading import catch_up, read, records
+from .log import Log
+from .owner import Owner
+
+_files: dict[str, Store] = {}
+"""The files that conversations of this process keep: a second opening would take a file over from the first."""
+
+CHUNK = 5000  # records in one batch of a copy
+
+
+async def enable(desk: Desk, path: "str | os.PathLike[str]") -> None:
+    """The conversation is idle, claimed and loaded. Nothing is changed when this raises."""
+    log, journal = desk.log, desk.journal
+    if journal.retention.kind in ("none", "headers_only"):
+        raise StoragePolicyViolation(
+            f"a conversation kept as {journal.retention.kind} is written to no file of bodies"
+        )
+    if journal.mirror is not None or log.store is not desk.shared.store:
+        raise IdConflict("this conversation is kept in a file already", hint="one file for each conversation")
+    real = _real(path)
+    if real in _files:
+        raise SessionHeld(log.id, f"another conversation of this process, which keeps {path}")
+    from ..store.jsonl import JsonlStore
+
+    store = await JsonlStore.at_file(path, log.id, clock=desk.shared.clock)
+    try:
+        found = await _found(store, log)
+        if desk.shared.store.durable:
+            await _follow(log, journal, store, found, path)
+        else:
+            await _move(desk, store, found, path)
+    except BaseException:
+        await store.aclose()
+        raise
+    _files[real] = store
+
+
+def _real(path: object) -> str:
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InvalidInput(f"{path!r} is no path for a file")
+    return os.path.realpath(name)
+
+
+def leave(store: object) -> None:
+    """The file of this store is free again."""
+    for real, kept in list(_files.items()):
+        if kept is store:
+            del _files[real]
+
+
+async def _found(store: Store, log: Log) -> Opened | None:
+    """What the file holds already, when it holds records."""
+    try:
+        opened = await store.open(log.id)
+    except ConversationNotFound:
+        return None
+    return opened if opened.last else None
+
+
+async def _move(desk: Desk, store: Store, found: Opened | None, path: Any) -> None:
+    """The file becomes the store: with what it holds, or with what memory holds."""
+    log, journal = desk.log, desk.journal
+    if found is not None and log.totals.entries:
+        raise IdConflict(
+            f"{path} holds a conversation already, and so does {log.id}",
+            hint="restore it into an empty conversation",
+        )
+    if found is None:
+        owner = Owner(store, journal.session_id)
+        fence = await store.claim(owner.session)
+        await _copy(log, store, fence)
+    else:
+        owner = Owner(store, found.conversation.session)
+        fence = await store.claim(owner.session)
+    owner.fence = fence
+    opened = await store.open(log.id)
+    if found is None:
+        _keep_content(log, opened)
+    else:
+        log.adopt(opened)
+    log.store, journal.owner, journal.creation = store, owner, ()
+    if found is not None:
+        await catch_up(desk)
+        await journal.flush()
+
+
+def _keep_content(log: Log, opened: Opened) -> None:
+    """The same records under the rows of the file, which are those of the active path alone."""
+    log.branches = {(row.conversation, row.n): row for row in opened.branches}
+    log.row = msgspec.structs.replace(log.row, active=0, parent=None)
+    log.withheld = {}
+
+
+async def _copy(log: Log, store: Store, fence: Fence, after: int = 0) -> None:
+    """The active path, as one branch without a parent."""
+    found: Sequence[AnyRecord] = [record for record in await records(log) if record.seq > after]
+    if not after:
+        row = msgspec.structs.replace(log.row, active=0, parent=None)
+        await store.commit(
+            (
+                PutSession(session=fence.session, root=log.id),
+                PutConversation(row=row),
+                PutBranch(row=BranchRow(conversation=log.id, n=0)),
+            ),
+            fence,
+        )
+    first = after + 1
+    for start in range(0, len(found), CHUNK):
+        part = found[start : start + CHUNK]
+        await _copy_blobs(log.store, store, part)
+        last = part[-1].seq if start + CHUNK < len(found) else log.last
+        await store.commit(appended(log, part, first, last, log.totals), fence)
+        first = last + 1
+
+
+async def _copy_blobs(source: Store, target: Store, records: Sequence[AnyRecord]) -> None:
+    for ref in {ref for record in records for ref in record.refs}:
+        await target.put_blob(await source.get_blob(ref))
+
+
+async def fork_copy(
+    log: Log, journal: Journal, row: ConversationRow, cut: tuple[int, Totals]
+) -> tuple[Log, Batch]:
+    """A fork of what has a file of its own: it lives in the Session's store, so it takes a copy of the prefix along.
+
+    The child's log, and what creates it.
+    """
+    at, totals = cut
+    prefix = [record for record in await records(log) if record.seq <= at]
+    branch = BranchRow(conversation=row.id, n=0, last=at, totals=totals)
+    child = Log(Opened(conversation=row, branches=(branch,), inbox=(), last=at), log.store)
+    child.load(prefix)
+    active = log.row.active
+    noted = Branched(seq=0, ts=0, branch=active, parent=active, at=at, conversation=row.id)
+    await asyncio.shield(journal.put(Put([noted])))
+    root = BranchRow(conversation=row.id, n=0)
+    return child, (PutConversation(row=row), PutBranch(row=root), *appended(child, prefix, 1, at, totals))
+
+
+def appended(log: Log, records: Sequence[AnyRecord], first: int, last: int, totals: Totals) -> Batch:
+    """These records at the end of a file's only branch."""
+    rows = tuple(Row(record.seq, encode(record)) for record in records)
+    ts = records[-1].ts if records else log.ts
+    ops: list[Op] = [
+        Append(conversation=log.id, branch=0, first=first, last=last, rows=rows, totals=totals, ts=ts),
+        *(
+            AddBlobs(conversation=log.id, branch=0, seq=record.seq, refs=record.refs)
+            for record in records
+            if record.refs
+        ),
+    ]
+    return tuple(ops)
+
+
+class Mirror:
+    """An export that follows the log. It is never read back, and a failure of it harms nothing but itself."""
+
+    def __init__(self, log: Log, store: Store, fence: Fence, last: int) -> None:
+        self.failed: BaseException | None = None
+        self._log = log
+        self._store = store
+        self._fence = fence
+        self._last = last
+        self._work: asyncio.Task[None] | None = None
+
+    def follow(self) -> None:
+        """Something was appended: write what is missing, in one go for all that came meanwhile."""
+        if self.failed is None and (self._work is None or self._work.done()):
+            self._work = asyncio.get_running_loop().create_task(self._write(), name="tertulia-mirror")
+
+    async def _write(self) -> None:
+        try:
+            while self._last < self._log.last:
+                records = await self._news()
+                last = self._log.last if not records else records[-1].seq
+                await _copy_blobs(self._log.store, self._store, records)
+                await self._store.commit(
+                    appended(self._log, records, self._last + 1, last, self._log.totals), self._fence
+                )
+                self._last = last
+        except TertuliaError as error:
+            self.failed = error
+
+    async def _news(self) -> list[AnyRecord]:
+        return [
+            r async for chunk in read(self._log, self._log.store, self._log.path(), self._last) for r in chunk
+        ]
+
+    async def aclose(self) -> None:
+        if self._work is not None:
+            await self._work
+        leave(self._store)
+        await self._store.aclose()
+
+
+async def _follow(log: Log, journal: Journal, store: Store, found: Opened | None, path: Any) -> None:
+    """Begin an export, or go on with the one that is there."""
+    if found is not None:
+        await _same_log(log, store, found, path)
+    fence = await store.claim(found.conversation.session if found is not None else journal.session_id)
+    await _copy(log, store, fence, found.last if found is not None else 0)
+    journal.mirror = Mirror(log, store, fence, log.last)
+
+
+async def _same_log(log: Log, store: Store, found: Opened, path: Any) -> None:
+    rows = await store.read(_tip(found), limit=1, reverse=True)
+    ours = {record.seq: record for record in await records(log)}
+    if not rows or rows[0].seq not in ours or encode(ours[rows[0].seq]) != rows[0].data:
+        raise IdConflict(f"{path} holds another conversation", hint="give a file of its own")
+
+
+def _tip(opened: Opened) -> tuple[Segment, ...]:
+    return segments(opened.branches, opened.conversation.id, opened.conversation.active)

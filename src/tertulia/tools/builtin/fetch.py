@@ -1,0 +1,155 @@
+"""fetch: one public page. Addresses inside of a network are refused, also behind a redirect or a name.
+
+The address that was checked is the one that is connected to: a name that answers otherwise the second time is not asked
+a second time.
+"""
+
+import contextlib
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from urllib.parse import urljoin, urlsplit
+
+from ...records.errors import InvalidInput, SandboxError
+from ..base import tool
+
+LARGEST = 2 * 1024 * 1024
+SECONDS = 30.0
+REDIRECTS = 5
+PORTS = (80, 443, 8080, 8443)
+TEXT = (
+    "text/",
+    "application/json",
+    "application/xml",
+    "application/xhtml",
+    "application/javascript",
+    "+json",
+    "+xml",
+)
+
+
+def fetch(url: str) -> str:
+    """Get a page from the web, as text (HTML as it is). Only public http and https addresses can be reached."""
+    until = time.monotonic() + SECONDS
+    for _ in range(REDIRECTS + 1):
+        status, headers, body = _get(url, until)
+        target = headers.get("location")
+        if status not in (301, 302, 303, 307, 308) or not target:
+            return _told(url, status, headers, body)
+        url = urljoin(url, target)
+    raise InvalidInput(f"more than {REDIRECTS} redirects; the last to {url[:200]}")
+
+
+def _get(url: str, until: float) -> tuple[int, http.client.HTTPMessage, bytes]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as error:
+        raise InvalidInput(f"{url[:200]!r} is no address: {error}") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise InvalidInput(f"{url[:200]!r} is no http or https address")
+    if parts.username or parts.password:
+        raise InvalidInput("an address with a password in it is not fetched")
+    if port not in PORTS:
+        raise SandboxError(f"port {port} is not reached by fetch")
+    connection = _Connection(host, port, until, secure=parts.scheme == "https")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    with contextlib.closing(connection), _ending(connection, until):
+        try:
+            connection.request("GET", path, headers={"User-Agent": "tertulia", "Accept": "text/*, */*;q=0.5"})
+            response = connection.getresponse()
+            return response.status, response.headers, _body(response, until)
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            raise InvalidInput(f"{host} cannot be reached: {str(error) or type(error).__name__}") from error
+
+
+class _Connection(http.client.HTTPConnection):
+    """Connects to a checked address of the host, with the host's name in the request and on the certificate."""
+
+    def __init__(self, host: str, port: int, until: float, *, secure: bool) -> None:
+        super().__init__(host, port)
+        self._until = until
+        self._secure = secure
+
+    def connect(self) -> None:
+        address = public_address(self.host, self.port)
+        self.sock = socket.create_connection((address, self.port), timeout=_left(self._until))
+        if self._secure:
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+
+def public_address(host: str, port: int) -> str:
+    """An address of the host. SandboxError when any of them is not public: a mixed answer is no accident."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(sockaddr[0]) for *_, sockaddr in found]
+    for address in addresses:
+        if not _public(address):
+            raise SandboxError(f"{host} is inside of a network ({address}), which fetch does not reach")
+    return addresses[0]
+
+
+def _public(address: str) -> bool:
+    known = ipaddress.ip_address(address.partition("%")[0])
+    inner = getattr(known, "ipv4_mapped", None) or getattr(known, "sixtofour", None)
+    if inner is None and isinstance(known, ipaddress.IPv6Address) and known.teredo:
+        return False
+    if isinstance(known, ipaddress.IPv6Address) and known in ipaddress.ip_network("64:ff9b::/96"):
+        inner = ipaddress.IPv4Address(int(known) & 0xFFFFFFFF)
+    return all(each.is_global and not each.is_multicast for each in (known, inner) if each is not None)
+
+
+@contextlib.contextmanager
+def _ending(connection: _Connection, until: float) -> Iterator[None]:
+    """Ends the connection when the time is up: a server that sends a byte now and then passes every other timeout."""
+
+    def end() -> None:
+        if connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(_left(until), end)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _body(response: http.client.HTTPResponse, until: float) -> bytes:
+    chunks, size = [], 0
+    while size <= LARGEST:
+        chunk = response.read1(65536)
+        if not chunk:
+            break
+        chunks.append(chunk)
+        size += len(chunk)
+    _left(until)  # what the end of the time has cut off is no page
+    return b"".join(chunks)
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError(f"it took longer than {SECONDS:g} s")
+    return left
+
+
+def _told(url: str, status: int, headers: http.client.HTTPMessage, body: bytes) -> str:
+    kind = headers.get_content_type()
+    head = f"{url}\n{status} {kind}"
+    if not any(kind.startswith(each) or kind.endswith(each) for each in TEXT):
+        return f"{head}\n[{len(body):,} bytes that are no text]"
+    try:
+        text = body[:LARGEST].decode(headers.get_content_charset() or "utf-8", "replace")
+    except LookupError:
+        text = body[:LARGEST].decode("utf-8", "replace")
+    more = f"\n[cut after {LARGEST:,} bytes]" if len(body) > LARGEST else ""
+    return f"{head}\n\n{text}{more}"
+
+
+FETCH = tool(enabled=False, ask=True)(fetch)

@@ -1,0 +1,1 @@
+"""Pure functions over records: no I/O, no clock, total."""

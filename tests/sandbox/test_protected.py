@@ -1,0 +1,214 @@
+"""What the host would run later: it cannot be changed from inside, and nothing is left where it is absent."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tertulia.records.errors import SandboxError
+from tertulia.sandbox.policy import Policy, bounds
+from tertulia.sandbox.protected import MARK, plan
+from tertulia.sandbox.sandbox import Sandbox
+
+GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "PATH": os.environ["PATH"]}
+AUTHOR = "-c user.name=a -c user.email=a@b"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments],
+        env=GIT,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def repository(root: Path) -> Path:
+    git(root, "init", "-q")
+    (root / "a.txt").write_text("one\n")
+    git(root, "add", "a.txt")
+    git(root, *AUTHOR.split(), "commit", "-qm", "first")
+    return root
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git config core.fsmonitor 'touch pwned'",
+        "echo '[core] fsmonitor = touch pwned' >> .git/config",
+        "rm .git/config",
+        "mv .git/config .git/other",
+        "echo 'touch pwned' > .git/hooks/pre-commit",
+        "rm -r .git/hooks",
+        "mv .git/hooks h",
+        "mv .git git",
+        "rm -rf .git; mkdir .git",
+        "echo ../evil > .git/commondir",
+        "ln -sf /etc .git/hooks/x",
+    ],
+)
+async def test_a_repository_cannot_be_made_to_run_something(run: Any, repository: Path, command: str) -> None:
+    config, hooks = (
+        (repository / ".git" / "config").read_text(),
+        sorted(os.listdir(repository / ".git" / "hooks")),
+    )
+    await run(command)
+    assert (repository / ".git" / "config").read_text() == config
+    assert sorted(os.listdir(repository / ".git" / "hooks")) == hooks
+    assert not (repository / ".git" / "commondir").exists()
+    if "rm -rf" not in command:
+        git(repository, "status")
+    assert not (repository / "pwned").exists()
+
+
+async def test_work_in_a_repository_goes_on(run: Any, repository: Path) -> None:
+    commit = f"echo two > b.txt && git add . && git {AUTHOR} commit -qm second"
+    ran = await run(f"git checkout -qb topic && {commit} && git status --short")
+    assert (ran.status, ran.text) == (0, "")
+    assert git(repository, "log", "--format=%s").split() == ["second", "first"]
+
+
+async def test_hooks_that_are_absent_cannot_be_made(run: Any, repository: Path) -> None:
+    for name in os.listdir(repository / ".git" / "hooks"):
+        (repository / ".git" / "hooks" / name).unlink()
+    (repository / ".git" / "hooks").rmdir()
+    ran = await run("mkdir -p .git/hooks; echo x > .git/hooks/pre-commit")
+    assert ran.status == 1
+    assert not (repository / ".git" / "hooks").exists()
+
+
+async def test_what_a_git_file_points_to_is_protected(run: Any, home: Path, repository: Path) -> None:
+    tree = repository.parent / "tree"
+    git(repository, "worktree", "add", "-q", str(tree))
+    commands = (
+        "echo gitdir: elsewhere > .git",
+        f"echo x >> {repository}/.git/config",
+        f"echo x > {repository}/.git/hooks/pre-commit",
+        f"echo x > {repository}/.git/worktrees/tree/config.worktree",
+        "mv .git git",
+    )
+    before = (tree / ".git").read_text(), (repository / ".git" / "config").read_text()
+    for command in commands:
+        await run(command, cwd=tree, roots=(str(tree), str(repository)))
+        assert ((tree / ".git").read_text(), (repository / ".git" / "config").read_text()) == before
+        assert not (repository / ".git" / "hooks" / "pre-commit").exists()
+    git(tree, "status")
+
+
+async def test_submodules_are_protected_like_their_repository(run: Any, repository: Path) -> None:
+    module = repository / ".git" / "modules" / "lib" / "inner"
+    git(repository, "init", "-q", "--bare", str(module))
+    before = (module / "config").read_text()
+    ran = await run("cd .git/modules/lib/inner; echo x >> config; echo x > hooks/y; echo x > z")
+    assert (module / "config").read_text() == before
+    assert not (module / "hooks" / "y").exists()
+    assert (module / "z").exists(), ran.text
+
+
+ABSENT = (
+    ".git/config",
+    ".git/hooks/pre-commit",
+    ".tertulia/config.toml",
+    ".mcp.json",
+    ".vscode/tasks.json",
+    ".envrc",
+)
+
+
+@pytest.mark.parametrize("path", ABSENT)
+async def test_absent_ones_cannot_be_made_and_leave_nothing(run: Any, root: Path, path: str) -> None:
+    top = path.split("/")[0]
+    ran = await run(
+        f"mkdir -p $(dirname {path}); echo x > {path}; rm -f {path}; mv {top} y; echo $?; touch z"
+    )
+    assert ran.text.splitlines()[-1] == "1"
+    assert os.listdir(root) == ["z"]
+
+
+async def test_start_up_files_are_protected_where_home_is_the_root(run: Any, home: Path, root: Path) -> None:
+    files = ".bashrc .zshrc .config/fish/config.fish .config/git/config .gitconfig .ssh/authorized_keys"
+    command = (
+        f"for f in {files}; do echo evil >> $f; done; mkdir -p .config/autostart/x; mv .config c; cat .ssh/*"
+    )
+    ran = await run(f"{command}; touch mine", cwd=home)
+    assert (home / ".bashrc").read_text() == "# as it was\n"
+    assert sorted(os.listdir(home)) == [".bashrc", ".config", ".ssh", "mine", "project"]
+    assert os.listdir(home / ".config") == ["tertulia"]
+    assert os.listdir(home / ".ssh") == ["id_ed25519"]
+    assert "private" not in ran.text
+
+
+async def test_a_denied_folder_that_is_absent_is_not_made(run: Any, home: Path, root: Path) -> None:
+    await run("mkdir .aws; echo x > .aws/credentials; echo x > .netrc; true", cwd=home)
+    assert sorted(os.listdir(home)) == [".bashrc", ".config", ".ssh", "project"]
+
+
+async def test_a_link_in_its_place_is_refused_by_name(run: Any, root: Path, tmp_path: Path) -> None:
+    (root / ".vscode").symlink_to(tmp_path)
+    with pytest.raises(SandboxError, match=r"\.vscode is a symbolic link"):
+        await run("true")
+    ran = await run("true", writable=(".vscode",))
+    assert ran.status == 0
+
+
+async def test_a_policy_opens_what_it_names(run: Any, repository: Path) -> None:
+    ran = await run("git config a.b c && echo x > .envrc", writable=(".git/config", ".envrc"))
+    assert ran.status == 0, ran.text
+    assert git(repository, "config", "a.b") == "c\n"
+    assert (repository / ".envrc").read_text() == "x\n"
+    ran = await run("echo x > .git/hooks/y", writable=(".git/config", ".envrc"))
+    assert ran.status == 1
+
+
+def test_commands_at_once_share_a_placeholder_and_the_last_takes_it_away(root: Path) -> None:
+    made = bounds(Policy(), str(root))
+    first, second = plan(made), plan(made)
+    placed = sorted(os.listdir(root))
+    assert placed == [".envrc", ".git", ".mcp.json", ".tertulia", ".vscode"]
+    first.release()
+    assert sorted(os.listdir(root)) == placed
+    second.release()
+    assert os.listdir(root) == []
+
+
+def test_what_a_crash_left_goes_with_the_next_command(root: Path) -> None:
+    (root / ".envrc").touch()
+    (root / ".vscode").mkdir()
+    for name in (".envrc", ".vscode"):
+        os.utime(root / name, (MARK, MARK))
+    made = plan(bounds(Policy(), str(root)))
+    made.release()
+    assert os.listdir(root) == []
+
+
+def test_what_someone_has_put_there_meanwhile_stays(root: Path) -> None:
+    made = plan(bounds(Policy(), str(root)))
+    (root / ".envrc").write_text("export A=1\n")
+    (root / ".vscode" / "settings.json").write_text("{}")
+    os.rmdir(root / ".git")
+    git(root, "init", "-q")
+    made.release()
+    assert sorted(os.listdir(root)) == [".envrc", ".git", ".vscode"]
+    assert (root / ".vscode" / "settings.json").exists()
+
+
+def test_an_empty_file_of_the_user_is_no_placeholder(root: Path) -> None:
+    (root / ".envrc").touch()
+    plan(bounds(Policy(), str(root))).release()
+    assert os.listdir(root) == [".envrc"]
+
+
+@pytest.mark.parametrize("name", [*ABSENT, "sub/.git/config", "sub/.git"])
+def test_file_tools_are_held_to_the_same(sandboxed: Callable[..., Sandbox], root: Path, name: str) -> None:
+    with pytest.raises(SandboxError, match="protected"):
+        sandboxed().files.write(name, b"x")
+    assert os.listdir(root) == []
+    sandboxed(writable=(name,)).files.write(name, b"x")
+    assert (root / name).read_bytes() == b"x"

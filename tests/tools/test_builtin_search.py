@@ -1,0 +1,129 @@
+"""list, glob, grep."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tertulia.records.errors import InvalidInput, NotFound, SandboxError
+from tertulia.tools.builtin import search
+
+
+@pytest.fixture
+def tree(root: Path) -> Path:
+    for path, text in {
+        "a.py": "import os\nprint('hello')\n",
+        "src/b.py": "def hello():\n    return 1\n\n\nHELLO = 2\n",
+        "src/deep/c.txt": "nothing here\n",
+        "build/out.py": "hello from the build\n",
+        ".gitignore": "build/\n*.log\n!keep.log\n",
+        "x.log": "hello\n",
+        "keep.log": "hello\n",
+        "src/.gitignore": "c.txt\n",
+        ".git/config": "hello\n",
+        ".hidden/d.py": "hello hidden\n",
+        "node_modules/m.py": "hello module\n",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    (root / "blob.py").write_bytes(b"hello\0\1")
+    return root
+
+
+async def test_list_shows_folders_first_and_sizes(use: Any, tree: Path) -> None:
+    (tree / "link").symlink_to("a.py")
+    lines = (await use("list")).splitlines()
+    assert lines[:3] == ["build/", "node_modules/", "src/"]
+    assert "a.py (25 bytes)" in lines
+    assert "link (link)" in lines
+    assert ".gitignore (25 bytes)" not in lines
+    assert ".hidden/" in (await use("list", hidden=True)).splitlines()
+    assert await use("list", path="src/deep") == "c.txt (13 bytes)"
+
+
+async def test_list_is_bounded_and_says_what_is_wrong(use: Any, root: Path) -> None:
+    assert await use("list") == ". is empty"
+    for n in range(520):
+        (root / f"{n:03}").touch()
+    assert (await use("list")).endswith("\n[20 more]")
+    with pytest.raises(NotFound):
+        await use("list", path="absent")
+    with pytest.raises(InvalidInput):
+        await use("list", path="000")
+    with pytest.raises(SandboxError):
+        await use("list", path="..")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "found"),
+    [
+        ("*.py", ".", {"a.py", "blob.py", "src/b.py", ".hidden/d.py"}),
+        ("src/*.py", ".", {"src/b.py"}),
+        ("**/b.*", ".", {"src/b.py"}),
+        ("src/**", ".", {"src/b.py", "src/.gitignore"}),
+        ("./a.py", ".", {"a.py"}),
+        ("[ab].py", ".", {"a.py", "src/b.py"}),
+        ("[!a].py", ".", {"src/b.py", ".hidden/d.py"}),
+        ("*.{log,txt}", ".", {"keep.log"}),
+        ("?.py", "src", {"src/b.py"}),
+        ("*.txt", "src/deep", set()),
+    ],
+)
+async def test_glob_finds_names_and_leaves_out_what_git_ignores(
+    use: Any, tree: Path, pattern: str, path: str, found: set[str]
+) -> None:
+    said = await use("glob", pattern=pattern, path=path)
+    assert set(said.splitlines()) == (found or {"no file matches"})
+
+
+async def test_glob_shows_the_latest_first(use: Any, root: Path) -> None:
+    for age, name in enumerate(("new", "older", "oldest")):
+        (root / name).touch()
+        os.utime(root / name, (1e9 - age, 1e9 - age))
+    assert (await use("glob", pattern="*")).splitlines() == ["new", "older", "oldest"]
+    with pytest.raises(InvalidInput):
+        await use("glob", pattern="/")
+
+
+async def test_grep_finds_lines(use: Any, tree: Path) -> None:
+    lines = (await use("grep", pattern="hello")).splitlines()
+    assert lines[:2] == [".hidden/d.py:1: hello hidden", "a.py:2: print('hello')"]
+    assert lines[2:] == ["keep.log:1: hello", "src/b.py:1: def hello():"]
+    assert await use("grep", pattern="^HELLO", path="src") == "src/b.py:5: HELLO = 2"
+    assert len((await use("grep", pattern="hello", path="src", ignore_case=True)).splitlines()) == 2
+    assert await use("grep", pattern="hello", include="*.log") == "keep.log:1: hello"
+    assert await use("grep", pattern=r"return \d", path="src/b.py", around=1) == (
+        "src/b.py:1- def hello():\nsrc/b.py:2:     return 1\nsrc/b.py:3- "
+    )
+    assert await use("grep", pattern="no such thing") == "no line matches"
+
+
+async def test_grep_says_what_is_wrong_and_stops_in_time(
+    use: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidInput, match="no regular expression"):
+        await use("grep", pattern="(")
+    (root / "many").write_text("x\n" * 500)
+    (root / "zz").write_text("x\n")
+    lines = (await use("grep", pattern="x")).splitlines()
+    assert len(lines) == search.MATCHES + 1
+    assert "there may be more" in lines[-1]
+    (root / "trap").write_text("a" * 40 + "!")
+    monkeypatch.setattr(search, "SECONDS", 0.5)
+    began = time.monotonic()
+    with pytest.raises(InvalidInput, match="too long"):
+        await use("grep", pattern="^(a+)+$", path="trap")
+    assert time.monotonic() - began < 3
+
+
+async def test_links_are_not_followed_out(use: Any, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "f").write_text("hello")
+    (root / "folder").symlink_to(tmp_path / "outside")
+    (root / "file").symlink_to(tmp_path / "outside" / "f")
+    assert await use("grep", pattern="hello") == "no line matches"
+    assert await use("glob", pattern="f") == "no file matches"
+    with pytest.raises(SandboxError):
+        await use("grep", pattern="hello", path="folder")

@@ -197,17 +197,23 @@ def _immutable(name: str) -> bool:
 
 
 def _identify(connection: apsw.Connection, name: str) -> None:
-    application = connection.pragma("application_id")
-    version = connection.pragma("user_version")
+    application, version, empty = _marks(connection)
     if application == APPLICATION:
         if version > VERSION:
             raise VersionTooNew(f"the store {name}", version, VERSION)
-    elif application or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get is not None:
+    elif application or not empty:
         raise StoreNotFound(
             f"{name} is a SQLite database of another program", hint="choose another path; nothing was changed"
         )
     elif connection.readonly("main"):
         raise StoreNotFound(f"{name} is empty and cannot be written", hint="check the path")
+
+
+def _marks(connection: apsw.Connection) -> tuple[int, int, bool]:
+    """Whose file it is, in one view of it: between two of them another process may have made the tables."""
+    with connection:
+        empty = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get is None
+        return connection.pragma("application_id"), connection.pragma("user_version"), empty
 
 
 def _prepare(connection: apsw.Connection, durability: Durability) -> None:

@@ -304,7 +304,13 @@ async def test_a_policy_of_rules_and_tools() -> None:
             ("ok", "wrote a"),
         ]  # fmt: skip
         assert (shell.ran, ran) == (["git status"], ["a"])
-        assert await decisions(made) == []
+        decided = {each.call_id: each for each in await made.records() if each.type == "approval"}
+        calls = [each for each in await made.transcript() if each.type == "tool_call"]
+        assert [(decided[each.call_id].decision, decided[each.call_id].by) for each in calls] == [
+            ("allow", "rule"), ("deny", "rule"), ("deny", "mode"), ("deny", "mode"), ("allow", "mode"),
+        ]  # fmt: skip
+        assert decided[calls[1].call_id].feedback == "shell is denied by the rule `rm *`"
+        assert decided[calls[0].call_id].key == ("shell", "exact", "git", "status")
 
 
 @pytest.mark.parametrize(
@@ -417,6 +423,40 @@ async def test_a_call_begins_only_when_its_permission_is_durable(tmp_path: Path)
         store.let_go()
         await prompt
         assert ran == ["a"]
+
+
+async def test_what_a_mode_decides_is_durable_before_the_call_begins(tmp_path: Path) -> None:
+    """An auditor finds a decision for whatever a call has done."""
+    ran: list[str] = []
+    async with (
+        store_of("sqlite", tmp_path) as store,
+        session([writes("a"), "end"], [asking(ran)], store=store, approvals="allow") as (made, _),
+    ):
+        store.hold()
+        prompt = start(made)
+        for _ in range(2):  # the turn's start, and its call
+            await store.waiting()
+            store.let_one()
+        await store.waiting()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert ran == []
+        store.let_go()
+        await prompt
+        assert ran == ["a"]
+        assert await decisions(made) == [("allow", "once", "mode")]
+
+
+async def test_what_a_grant_decides_is_recorded() -> None:
+    ran: list[str] = []
+    script = [writes("a"), "end", writes("b"), "end"]
+    async with session(script, [asking(ran)]) as (made, seen):
+        prompt = start(made)
+        await made.approvals.answer((await asked(made, seen)).id, "allow_session")
+        await prompt
+        await made.prompt("again")
+        assert ran == ["a", "b"]
+        assert await decisions(made) == [("allow", "session", "user"), ("allow", "once", "grant")]
 
 
 async def test_the_feedback_of_a_no_reaches_the_model() -> None:

@@ -23,12 +23,17 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     turn: TurnId
 
 
+By = Literal["grant", "rule", "mode", "nobody"]
+"""What decided; nobody had to where a tool needs no approval."""
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """`key` and `root` are what an answer will be about; `why` says what denies it."""
+    """`key` and `root` are what an answer will be about; `by` is what decided, and `why` says what denies it."""
 
     decision: Literal["allow", "ask", "deny"]
     key: Key
     root: str
+    by: By = "mode"
     why: str = ""
 
 
@@ -37,12 +42,12 @@ def judge(call: Call, rules: Rules, grants: Grants, now: int) -> Verdict:
     if call.command is None:
         subject = call.root, call.tool
         granted = grants.decision([subject], call.conversation, call.turn, now)
-        return _verdict(granted or call.mode, subject, granted)
+        return _verdict(granted or call.mode, subject, "grant" if granted else "mode")
     command = read(call.command)
     rule = rules.denies(command)
     if rule is not None:
         root, key = _whole(call, command)
-        return Verdict(decision="deny", key=key, root=root, why=f"the rule `{rule}`")
+        return Verdict(decision="deny", key=key, root=root, by="rule", why=f"the rule `{rule}`")
     return _judge(call, command, rules, grants, now)
 
 
@@ -51,19 +56,24 @@ def _judge(call: Call, command: Command, rules: Rules, grants: Grants, now: int)
     held, whole = rules.holds_back(command), _whole(call, command)
     parts = [_subjects(call, part) for part in command.parts]
     if any(grants.decision(subjects, *place) == "deny" for subjects in (*parts, [whole])):
-        return _verdict("deny", whole, "deny")
+        return _verdict("deny", whole, "grant")
     if grants.decision([whole], *place) == "allow":
-        return _verdict("allow", whole, "allow")
+        return _verdict("allow", whole, "grant")
     waiting: dict[Subject, None] = {}
+    by: By = "grant"
     for part, subjects in zip(command.parts, parts, strict=True):
         exact = subjects[-1:] if held else subjects
         granted = command.simple and grants.decision(exact, *place) == "allow"
-        if not granted and (held or not command.simple or not rules.allows(part)):
+        if granted:
+            continue
+        if held or not command.simple or not rules.allows(part):
             waiting[exact[0] if exact and command.simple else whole] = None
+        else:
+            by = "rule"
     if command.parts and not waiting:
-        return _verdict("allow", whole, "allow")
+        return _verdict("allow", whole, by)
     decision = "ask" if call.mode == "allow" and held else call.mode
-    return _verdict(decision, next(iter(waiting)) if len(waiting) == 1 else whole, None)
+    return _verdict(decision, next(iter(waiting)) if len(waiting) == 1 else whole, "mode")
 
 
 def _subjects(call: Call, part: Part) -> list[Subject]:
@@ -86,8 +96,7 @@ def _whole(call: Call, command: Command) -> Subject:
     return call.root, (*call.tool, "text", command.text)
 
 
-def _verdict(decision: Literal["allow", "ask", "deny"], subject: Subject, granted: str | None) -> Verdict:
+def _verdict(decision: Literal["allow", "ask", "deny"], subject: Subject, by: By) -> Verdict:
     root, key = subject
-    return Verdict(
-        decision=decision, key=key, root=root, why="an earlier answer" if granted == "deny" else ""
-    )
+    denied = decision == "deny" and by == "grant"
+    return Verdict(decision=decision, key=key, root=root, by=by, why="an earlier answer" if denied else "")

@@ -156,7 +156,7 @@ class Approvals:
         verdict = self._verdict(turn, call, tool)
         asked = self._adopted.pop((turn.id, call.call_id), None)
         if asked is None and verdict.decision != "ask":
-            return None if verdict.decision == "allow" else self._refusal(tool, verdict)
+            return await self._judged(turn, call, tool, verdict)
         if asked is None:
             asked = self._ask(turn, call, tool, verdict)
         elif verdict.decision != "ask" and not asked.answer.done():
@@ -184,8 +184,20 @@ class Approvals:
             conversation=turn.journal.log.id, turn=turn.id,
         )  # fmt: skip
         if mode == "allow" and not tool.ask and of.command is None:
-            return Verdict(decision="allow", key=key, root=turn.cwd)
+            return Verdict(decision="allow", key=key, root=turn.cwd, by="nobody")
         return judge(of, self._policy.rules, self._grants, turn.clock.now())
+
+    async def _judged(self, turn: Turn, call: ToolCall, tool: Tool, verdict: Verdict) -> str | None:
+        """What a grant, a rule or the mode decides is recorded like an answer, and before the call has any effect."""
+        refusal = self._refusal(tool, verdict) if verdict.decision == "deny" else None
+        if verdict.by != "nobody":
+            record = ApprovalRecord(
+                seq=0, ts=0, turn=turn.id, approval=_new_id(), phase="decided", call_id=call.call_id,
+                tool=call.name, key=verdict.key, decision="deny" if refusal else "allow", scope="once",
+                by=verdict.by, feedback=refusal,
+            )  # fmt: skip
+            await asyncio.shield(turn.journal.put(Put([record], turn=turn.id)))
+        return refusal
 
     def _refusal(self, tool: Tool, verdict: Verdict) -> str:
         if verdict.why:
@@ -197,7 +209,7 @@ class Approvals:
         command = call.args.get(tool.command) if tool.command is not None else None
         seconds = self._timeout
         approval = Approval(
-            id=new_item_id().replace("item", "appr"), conversation_id=turn.journal.log.id, turn_id=turn.id,
+            id=_new_id(), conversation_id=turn.journal.log.id, turn_id=turn.id,
             call_id=call.call_id, tool=call.name, args=call.args, key=verdict.key,
             summary=summary(call.name, call.args, command if isinstance(command, str) else None),
             options=options(verdict.key, verdict.root),
@@ -311,6 +323,10 @@ class Approvals:
             end = turn.clock.now() + retention.ttl * 1_000_000 if retention.kind == "ttl" else None
             ops.append(PutGrant(row=_row_of(grant, turn, end)))
         return ops
+
+
+def _new_id() -> str:
+    return new_item_id().replace("item", "appr")
 
 
 def _answers(grant: Grant, asked: Asked) -> bool:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,19 @@ def test_the_built_in_tools_come_with_a_flag() -> None:
     assert talk._tools("other", False) == ()
     options = make_parser(only="chat").parse_args(["chat", "--tools"])
     assert (options.tools, options.sandbox) == (True, "on")
+
+
+def test_the_network_of_commands_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    def chosen(*typed: str) -> Any:
+        return talk.sandbox(make_parser(only="chat").parse_args(["chat", *typed]))
+
+    assert (chosen(), chosen("--sandbox", "off")) == ("on", "off")
+    assert chosen("--network", "on").network == "on"
+    assert chosen("--network", "example.org, *.example.net").network == ("example.org", "*.example.net")
+    assert main(["run", "-p", "x", "--model", "demo", "--sandbox", "off", "--network", "on"]) == 1
+    assert "leave out one" in capsys.readouterr().err
+    assert main(["run", "-p", "x", "--model", "demo", "--network", "http://a/"]) == 1
+    assert "names no host" in capsys.readouterr().err
 
 
 def test_what_acts_is_denied_where_nobody_can_be_asked(tmp_path: Path) -> None:

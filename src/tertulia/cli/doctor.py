@@ -70,7 +70,7 @@ def _sandbox(found: Probe) -> Sandbox:
         problem=found.problem,
         files=found.files,
         limits=found.limits,
-        network="off or on; an allow-list of hosts is refused",
+        network="off, on, or the hosts of a list by a proxy of our own",
         defaults=Limits(),
     )
 

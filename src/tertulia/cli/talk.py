@@ -7,6 +7,8 @@ from ..approvals.policy import MODES, Mode, Policy
 from ..models import choice
 from ..models.base import Model
 from ..records.errors import InvalidInput
+from ..sandbox.policy import Policy as SandboxPolicy
+from ..sandbox.sandbox import Choice
 from ..session.conversation import Conversation
 from ..session.session import Opening, Session
 from ..tools.base import Tool, as_tool
@@ -30,6 +32,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sandbox", choices=["on", "off"], default="on", help="off runs commands unconfined (default: on)"
     )
+    parser.add_argument(
+        "--network", metavar="HOSTS", default="off",
+        help="what commands reach in the sandbox: off (default), on, or hosts with commas between them",
+    )  # fmt: skip
     parser.add_argument(
         "--approvals",
         choices=MODES,
@@ -70,11 +76,20 @@ def open_session(options: argparse.Namespace, **settings: Any) -> Opening:
         store=options.store,
         model=model,
         tools=_tools(name, options.tools),
-        sandbox=options.sandbox,
+        sandbox=sandbox(options),
         system_prompt=options.system,
         max_retries=RETRIES,
         **settings,
     )
+
+
+def sandbox(options: argparse.Namespace) -> Choice:
+    if options.network == "off":
+        return "off" if options.sandbox == "off" else "on"
+    if options.sandbox == "off":
+        raise InvalidInput("--network is about the sandbox, which is off", hint="leave out one of the two")
+    hosts = tuple(host.strip() for host in options.network.split(","))
+    return SandboxPolicy(network="on" if hosts == ("on",) else hosts)
 
 
 def _tools(model: str, built_in: bool) -> tuple[Tool, ...]:

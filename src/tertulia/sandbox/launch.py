@@ -1,4 +1,4 @@
-"""Starting one confined command: pipes, bubblewrap, and its arguments once its limits hold."""
+"""Starting one confined command: pipes, bubblewrap with its arguments, and the gate it waits at until it is held."""
 
 import os
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from .policy import Bounds, Limits, environment
 from .probe import filter_pipe
 from .process import Process, spawn
 from .protected import Plan
+from .proxy import Proxy
 
 LARGEST = 60_000
 """Bytes of all arguments of bubblewrap, which have to fit into a pipe."""
@@ -25,20 +26,31 @@ def launch(
         info, info_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         ours.append(info)
         theirs.append(info_end)
-        line_end, gate = os.pipe()
+        gate_end, gate = os.pipe()
         ours.append(gate)
-        theirs.append(line_end)
+        theirs.append(gate_end)
         line = arguments(bounds, plan, cwd, filter_fd=code, info_fd=info_end)
-        data = b"".join(os.fsencode(word) + b"\0" for word in line)
-        if len(data) > LARGEST:
-            raise SandboxError("there are too many protected and hidden paths for one command")
+        theirs.append(_filled([*line, "--block-fd", str(gate_end)]))
         process = spawn(
-            [program, "--args", str(line_end), "--", *command], cwd="/", environment=environment(bounds.policy),
+            [program, "--args", str(theirs[-1]), "--", *command], cwd="/", environment=environment(bounds.policy),
             limits=limits, pass_fds=theirs, info=info,
         )  # fmt: skip
+        if bounds.hosts is not None:
+            process.proxy = Proxy(bounds.hosts)
         ours.clear()
     finally:
         for descriptor in (*ours, *theirs):
             os.close(descriptor)
-    process.begin(gate, data, bounds.roots)
+    process.begin(gate, bounds.roots)
     return process
+
+
+def _filled(line: list[str]) -> int:
+    """A pipe that holds the arguments, to be read once."""
+    data = b"".join(os.fsencode(word) + b"\0" for word in line)
+    if len(data) > LARGEST:
+        raise SandboxError("there are too many protected and hidden paths for one command")
+    out, into = os.pipe()
+    os.write(into, data)
+    os.close(into)
+    return out

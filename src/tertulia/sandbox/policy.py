@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from ..records.errors import SandboxError
+
+if TYPE_CHECKING:
+    from .hosts import Hosts
 
 MIB = 1024 * 1024
 
@@ -53,7 +56,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """`roots` can be written; without any, the Session's cwd is the one. `read_only`: more that file tools may read.
 
     `denied` is hidden altogether, besides the keys and tokens that always are. `writable` opens a protected path
-    (`".git"`, `".envrc"`), by name or in full. `environment` holds more names, or names with their values.
+    (`".git"`, `".envrc"`), by name or in full. `network` may be a list of hosts, each with a port where it is not 80
+    or 443. `environment` holds more names, or names with their values.
     """
 
     roots: tuple[str, ...] = ()
@@ -74,6 +78,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     denied: tuple[str, ...]
     home: str
     store: tuple[str, ...] = ()  # hidden where it is there; nothing may stand in its place
+    hosts: "Hosts | None" = None  # those that commands reach, when it is not all or none
 
     def readable(self, real: str) -> str | None:
         """The folder that lets this path be read, the innermost."""
@@ -89,11 +94,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 def bounds(policy: Policy, cwd: str, store: tuple[str, ...] = ()) -> Bounds:
     """What a policy means for a Session in this folder; SandboxError when it cannot be kept."""
-    if policy.network not in ("off", "on"):
-        raise SandboxError(
-            "an allow-list of hosts for commands is not there yet",
-            hint="network='off' or 'on'; the fetch tool reaches public addresses from outside of the sandbox",
-        )
+    hosts = hosts_of(policy.network)
     roots = tuple(dict.fromkeys(_folder(path, cwd) for path in policy.roots or (cwd,)))
     denied = tuple(
         dict.fromkeys(_real(path, cwd) for path in (*SECRET_PLACES, *own_places(), *policy.denied))
@@ -105,6 +106,7 @@ def bounds(policy: Policy, cwd: str, store: tuple[str, ...] = ()) -> Bounds:
         denied=denied,
         home=os.path.realpath(os.path.expanduser("~")),
         store=tuple(map(os.path.realpath, store)),
+        hosts=hosts,
     )
     for root in roots:
         if root == "/":
@@ -114,6 +116,17 @@ def bounds(policy: Policy, cwd: str, store: tuple[str, ...] = ()) -> Bounds:
                 f"{root} lies in a folder that is never shown to tools", hint="choose another cwd"
             )
     return made
+
+
+def hosts_of(network: Network) -> "Hosts | None":
+    if network in ("off", "on"):
+        return None
+    given: object = network
+    if not isinstance(given, list | tuple) or not given:
+        raise SandboxError(f"network is {given!r}", hint="'off', 'on' or a list of hosts: ('example.org',)")
+    from .hosts import Hosts
+
+    return Hosts(given)
 
 
 def own_places() -> tuple[str, ...]:
@@ -134,6 +147,10 @@ def environment(policy: Policy) -> dict[str, str]:
     found = {name: os.environ[name] for name in sorted(names) if name in os.environ}
     found.setdefault("PATH", os.defpath)
     found["TMPDIR"] = "/tmp"
+    if policy.network not in ("off", "on"):
+        from .proxy import environment as of_proxy
+
+        found |= of_proxy()
     return {**found, **extra} if isinstance(extra, Mapping) else found
 
 

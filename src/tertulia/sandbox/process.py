@@ -2,28 +2,35 @@
 
 import asyncio
 import contextlib
-import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
 
 import msgspec
 
+from ..records.errors import SandboxError
 from . import limits as watching
 from .cgroup import Cgroup, places
 from .policy import Limits
+from .proxy import Proxy
 
 CHUNK = 65536
+CHILD = re.compile(rb'"child-pid": (\d+)\D')
 AFTER = 1.0
 """Seconds that the output may stay open when the command is gone: unconfined, something it started may hold it."""
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
-    """`status` is the exit status, negative for a signal; `stopped` says why we ended it, when we did."""
+    """`status` is the exit status, negative for a signal; `stopped` says why we ended it, when we did.
+
+    `refused`: the hosts that it asked for and may not reach.
+    """
 
     status: int
     stopped: str | None = None
+    refused: tuple[str, ...] = ()
 
 
 class Process:
@@ -39,10 +46,14 @@ class Process:
         self._started = started
         self._output = output
         self._info = info
+        self._told = b""  # what came by `info`
         self._first = 0  # the first process of the namespace
         self._limits = limits
         self._watched: tuple[str, ...] | None = None
+        self._gate: int | None = None
         self._group: Cgroup | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self.proxy: Proxy | None = None  # its only way out
         self._stopped: str | None = None
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._namespace: asyncio.Future[None] = self._loop.create_future()
@@ -65,14 +76,13 @@ class Process:
     def ended(self) -> bool:
         return self._exited.done()
 
-    def begin(self, gate: int, data: bytes, roots: Sequence[str]) -> None:
-        """Let bubblewrap read its arguments, which it waits for at the gate, and hold it to its limits."""
-        self._watched = tuple(roots)
-        if not places():
-            _give(gate, data)
-            return
-        self._group = Cgroup(self._started.pid, self._limits)
-        self._group.join(self._started.pid).add_done_callback(lambda joined: _give(gate, data))
+    def begin(self, gate: int, roots: Sequence[str]) -> None:
+        """Hold it to its limits, then let it through the gate, where bubblewrap waits with everything made ready."""
+        self._watched, self._gate = tuple(roots), gate
+        if places():
+            self._group = Cgroup(self._started.pid, self._limits)
+        elif self.proxy is None:
+            self._open()
 
     def at_end(self, call: Callable[[], None]) -> None:
         self._done.append(call)
@@ -113,10 +123,16 @@ class Process:
             if watcher is not None:
                 watcher.cancel()
                 await asyncio.wait([watcher])
+            if self._opening is not None:
+                self._opening.cancel()
+                await asyncio.wait([self._opening])
+            if self.proxy is not None:
+                await self.proxy.aclose()
             self._free()
             if self._group is not None:
                 await self._group.remove()
-        return Exit(status=self._started.returncode, stopped=self._stopped)
+        refused = tuple(self.proxy.refused) if self.proxy is not None else ()
+        return Exit(status=self._started.returncode, stopped=self._stopped, refused=refused)
 
     async def _watch(self, roots: tuple[str, ...]) -> None:
         self.stop(await watching.watch(self._started.pid, self._limits, roots))
@@ -135,15 +151,52 @@ class Process:
     def _informed(self) -> None:
         """The first process of the namespace is the last of it to end: its end is everyone's."""
         assert self._info is not None
+        try:
+            data = os.read(self._info, CHUNK)
+        except BlockingIOError:
+            data = b""
+        self._told += data
+        found = CHILD.search(self._told)
+        if found is None and data and self._started.returncode is None:
+            return  # bubblewrap writes it in pieces
         self._loop.remove_reader(self._info)
         try:
-            self._first = json.loads(os.read(self._info, CHUNK))["child-pid"]
+            if found is None:
+                raise ProcessLookupError
+            self._first = int(found[1])
             pidfd = os.pidfd_open(self._first)
-        except (OSError, ValueError):  # it came to none, or that has ended
+        except OSError:  # it came to none, or that has ended
             _settle(self._namespace)
             return
         self._pidfds.append(pidfd)
         self._loop.add_reader(pidfd, self._namespace_gone, pidfd)
+        joined = self._group.join(self._first) if self._group is not None else None  # while bubblewrap mounts
+        if self.proxy is not None:
+            self._opening = self._loop.create_task(self._ready(self.proxy, joined), name="tertulia-proxy")
+        elif joined is not None:
+            joined.add_done_callback(lambda joined: self._open())
+
+    async def _ready(self, proxy: Proxy, joined: "asyncio.Future[None] | None") -> None:
+        try:
+            await proxy.start(self._first)
+        except (OSError, SandboxError) as error:
+            self.stop(f"its way to the network could not be made: {error}")
+            return
+        if joined is not None:
+            await asyncio.wait([joined])
+        self._open()
+
+    def _open(self) -> None:
+        """Let it through the gate, or at its end close that."""
+        gate, self._gate = self._gate, None
+        if gate is None:
+            return
+        try:
+            os.write(gate, b"\0")
+        except BrokenPipeError:
+            return  # it was stopped before it began
+        finally:
+            os.close(gate)
 
     def _namespace_gone(self, pidfd: int) -> None:
         self._loop.remove_reader(pidfd)
@@ -161,6 +214,7 @@ class Process:
 
     def _free(self) -> None:
         self._timer.cancel()
+        self._open()
         for descriptor in (self._output, *self._pidfds, *(() if self._info is None else (self._info,))):
             self._loop.remove_reader(descriptor)
             os.close(descriptor)
@@ -188,15 +242,6 @@ def spawn(
     finally:
         os.close(end)
     return Process(started, output, info, limits)
-
-
-def _give(gate: int, data: bytes) -> None:
-    try:
-        os.write(gate, data)
-    except BrokenPipeError:
-        return  # it was stopped before it began
-    finally:
-        os.close(gate)
 
 
 def _kill_tree(pid: int) -> None:

@@ -213,7 +213,8 @@ def _marks(connection: apsw.Connection) -> tuple[int, int, bool]:
     """Whose file it is, in one view of it: between two of them another process may have made the tables."""
     with connection:
         empty = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get is None
-        return connection.pragma("application_id"), connection.pragma("user_version"), empty
+        application, version = connection.pragma("application_id"), connection.pragma("user_version")
+    return application, version, empty
 
 
 def _prepare(connection: apsw.Connection, durability: Durability) -> None:

@@ -6,7 +6,6 @@ a second time.
 
 import contextlib
 import http.client
-import ipaddress
 import socket
 import ssl
 import threading
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from urllib.parse import urljoin, urlsplit
 
 from ...records.errors import InvalidInput, SandboxError
+from ...sandbox.hosts import is_public
 from ..base import tool
 
 LARGEST = 2 * 1024 * 1024
@@ -87,19 +87,9 @@ def public_address(host: str, port: int) -> str:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [str(sockaddr[0]) for *_, sockaddr in found]
     for address in addresses:
-        if not _public(address):
+        if not is_public(address):
             raise SandboxError(f"{host} is inside of a network ({address}), which fetch does not reach")
     return addresses[0]
-
-
-def _public(address: str) -> bool:
-    known = ipaddress.ip_address(address.partition("%")[0])
-    inner = getattr(known, "ipv4_mapped", None) or getattr(known, "sixtofour", None)
-    if inner is None and isinstance(known, ipaddress.IPv6Address) and known.teredo:
-        return False
-    if isinstance(known, ipaddress.IPv6Address) and known in ipaddress.ip_network("64:ff9b::/96"):
-        inner = ipaddress.IPv4Address(int(known) & 0xFFFFFFFF)
-    return all(each.is_global and not each.is_multicast for each in (known, inner) if each is not None)
 
 
 @contextlib.contextmanager

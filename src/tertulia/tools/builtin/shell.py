@@ -93,6 +93,9 @@ LARGEST = 16_384
 
 
 def _told(text: str, ended: Exit) -> str:
+    if ended.refused:
+        refused = f"[not on the list of hosts that commands may reach: {', '.join(ended.refused)}]"
+        text = f"{text.rstrip()}\n{refused}".lstrip("\n")
     if ended.stopped:
         raise SandboxError(f"{text.rstrip()}\n[stopped: {ended.stopped}]".lstrip("\n"))
     if ended.status:

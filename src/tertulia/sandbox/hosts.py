@@ -1,0 +1,91 @@
+"""Which hosts a command may reach, and which addresses are public."""
+
+import ipaddress
+import re
+from collections.abc import Iterable
+
+from ..records.errors import SandboxError
+
+PORTS = (80, 443)
+"""What an entry without a port means."""
+
+NAME = re.compile(r"(?:\*|(?:\*\.)?(?!-)[a-z0-9_-]{1,63}(?:\.(?!-)[a-z0-9_-]{1,63})*)")
+ENTRY = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
+TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # an IPv4 address in an IPv6 one
+
+
+class Hosts:
+    """`example.org` is that host at the ports 80 and 443, `*.example.org` every one below it, `example.org:8080` that
+    port only, `*` every public host. An address that is not public is reached only where it is listed itself, by name
+    or by number: what a name is resolved to is not in the hands of who wrote the list.
+    """
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        self._names: set[tuple[str, int]] = set()
+        self._addresses: set[tuple[str, int]] = set()
+        self.listed = tuple(entries)
+        for entry in self.listed:
+            self._add(entry)
+
+    def allows(self, host: str, port: int) -> bool:
+        """Whether this host, as the command names it, is on the list."""
+        address = _address(host)
+        if address is not None:
+            return (address, port) in self._addresses
+        name = normal(host)
+        if name is None:
+            return False
+        above = ("*." + name[at + 1 :] for at, letter in enumerate(name) if letter == ".")
+        return any((each, port) in self._names for each in (name, "*", *above))
+
+    def reaches(self, address: str, port: int) -> bool:
+        """Whether what a name was resolved to may be connected to."""
+        return is_public(address) or (str(ipaddress.ip_address(address)), port) in self._addresses
+
+    def _add(self, entry: object) -> None:
+        found = ENTRY.fullmatch(entry) if isinstance(entry, str) else None
+        port = int(found["port"]) if found is not None and found["port"] else None
+        if found is None or port == 0 or (port or 0) > 65535:
+            raise _wrong(entry)
+        address, name = _address(found["host"].strip("[]")), normal(found["host"])
+        if address is None and (name is None or not NAME.fullmatch(name)):
+            raise _wrong(entry)
+        for each in PORTS if port is None else (port,):
+            if address is not None:
+                self._addresses.add((address, each))
+            elif name is not None:
+                self._names.add((name, each))
+
+
+def normal(host: str) -> str | None:
+    """A name as it is compared: small letters, ASCII, no dot at its end; None when it is no name."""
+    try:
+        name = host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        return None
+    return name.lower().removesuffix(".") or None
+
+
+def is_public(address: str) -> bool:
+    """Whether it lies in the open internet, also when it is an IPv4 address that an IPv6 one holds."""
+    known = ipaddress.ip_address(address.partition("%")[0])
+    inner = getattr(known, "ipv4_mapped", None) or getattr(known, "sixtofour", None)
+    if inner is None and isinstance(known, ipaddress.IPv6Address) and known.teredo:
+        return False
+    if isinstance(known, ipaddress.IPv6Address) and known in TRANSLATED:
+        inner = ipaddress.IPv4Address(int(known) & 0xFFFFFFFF)
+    return all(each.is_global and not each.is_multicast for each in (known, inner) if each is not None)
+
+
+def _address(host: str) -> str | None:
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return None
+
+
+def _wrong(entry: object) -> SandboxError:
+    return SandboxError(
+        f"{entry!r} names no host",
+        hint="network=('example.org', '*.example.org', 'example.org:8080', '10.0.0.5')",
+    )

@@ -1,5 +1,6 @@
 """The terminal chat, as a person and as a pipe use it."""
 
+import asyncio
 import os
 import pty
 import re
@@ -12,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tertulia import Session
+from tertulia.testing import ScriptedModel, call
 
 COMMAND = [sys.executable, "-m", "tertulia", "chat", "--model", "demo"]
 
@@ -85,6 +89,34 @@ def test_a_stored_chat_is_resumed_with_its_transcript(tmp_path: Path) -> None:
     second = piped("/transcript\n/stats\n", "--store", store, "--resume", id[1])
     assert "user: remember me" in second.stdout
     assert "1 user, 1 assistant" in second.stdout
+
+
+def test_what_a_turn_changed_in_files_is_shown_and_put_back(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "a.txt").write_text("mine\n")
+    script = [[call("write", path="a.txt", content="theirs\n"), call("write", path="b.txt", content="new\n")]]
+
+    async def change() -> str:
+        model = ScriptedModel(script, default="Done.")
+        store = tmp_path / "s.db"
+        async with Session.open(
+            model=model, store=store, tools="default", approvals="allow", cwd=folder
+        ) as made:
+            await made.prompt("Go.")
+            return made.root.id
+
+    done = subprocess.run(
+        [*COMMAND, "--store", str(tmp_path / "s.db"), "--resume", asyncio.run(change())],
+        input="/diff\n/rewind\n/rewind\n/diff turn_none\n",
+        capture_output=True, text=True, timeout=30, check=False, cwd=folder,
+    )  # fmt: skip
+    assert re.search(r"turn_\w+: a\.txt, b\.txt\n--- a/a\.txt\n", done.stdout)
+    assert "-mine\n+theirs\n" in done.stdout
+    assert "put back a.txt, b.txt" in done.stdout
+    assert "no turn of this conversation has changed files" in done.stderr
+    assert "no file changes of turn turn_none" in done.stderr
+    assert {each.name: each.read_text() for each in folder.iterdir()} == {"a.txt": "mine\n"}
 
 
 def test_resume_needs_to_know_where() -> None:

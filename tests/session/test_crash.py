@@ -26,9 +26,9 @@ PATIENCE = 30.0
 class Victim:
     """The program, and what it said until it was killed."""
 
-    def __init__(self, path: Path, where: str) -> None:
+    def __init__(self, path: Path, *where: str, program: str = "tests.session.crash_session") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.session.crash_session", str(path), where], stdout=subprocess.PIPE
+            [sys.executable, "-m", program, str(path), *where], stdout=subprocess.PIPE
         )
         self.lines: list[list[str]] = []
         self._rest = b""

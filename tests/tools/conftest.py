@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tertulia.sandbox.changes import replace
 from tertulia.sandbox.sandbox import Sandbox
 from tertulia.tools.base import Tool, is_async
 from tertulia.tools.builtin import default_tools
+from tertulia.tools.context import Portal
 
 Use = Callable[..., Awaitable[Any]]
 
@@ -26,7 +28,19 @@ def root(tmp_path: Path) -> Path:
 async def context(root: Path) -> AsyncIterator[Any]:
     seen: list[Any] = []
     sandbox = Sandbox("on", str(root))
-    yield SimpleNamespace(sandbox=sandbox, turn_id="turn_1", cwd=str(root), progress=seen.append, seen=seen)
+
+    async def write_file(path: str, data: bytes | None, before: bytes | None) -> Any:
+        return replace(sandbox.files, path, data, before)
+
+    yield SimpleNamespace(
+        sandbox=sandbox,
+        cwd=str(root),
+        progress=seen.append,
+        seen=seen,
+        portal=Portal(asyncio.get_running_loop()),
+        write_file=write_file,
+        max_output=50_000,
+    )
     async with asyncio.timeout(15):
         await sandbox.aclose()
 

@@ -172,6 +172,19 @@ async def _answer(chat: Chat, **answer: Any) -> None:
     await chat.session.approvals.answer(waiting[0].id, **answer)
 
 
+async def _diff(chat: Chat, screen: Screen, rest: str) -> None:
+    changes = await chat.conversation.file_changes(rest or None)
+    back = ", put back since" if changes.rewound else ""
+    screen.note(f"{changes.turn_id}: {', '.join(changes.files)}{back}")
+    screen.note(changes.diff.rstrip("\n"))
+
+
+async def _rewind(chat: Chat, screen: Screen, rest: str) -> None:
+    turn = rest or (await chat.conversation.file_changes()).turn_id
+    files = await chat.conversation.rewind_files(turn)
+    screen.note(f"{turn}: " + (f"put back {', '.join(files)}" if files else "there was nothing to put back"))
+
+
 async def _quit(chat: Chat, screen: Screen, rest: str) -> None:
     raise Leave
 
@@ -187,6 +200,8 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "queue": (_queue, "show what is queued; `/queue run` runs what is held"),
     "fork": (_fork, "go on in a copy; `/fork N` in one that ends before message N"),
     "transcript": (_transcript, "show the conversation, numbered"),
+    "diff": (_diff, "show what the last turn changed in files; `/diff TURN` another one"),
+    "rewind": (_rewind, "put back what the last turn changed in files; `/rewind TURN` another one"),
     "stats": (_stats, "show counts, tokens and cost"),
     "quit": (_quit, "leave"),
 }

@@ -78,10 +78,9 @@ class Sandbox:
     def changes(self) -> "Changes":
         from .changes import Changes
 
-        files = self.files
         with self._lock:
             if self._changes is None:
-                self._changes = Changes(files)
+                self._changes = Changes()
             return self._changes
 
     @property

@@ -1,24 +1,27 @@
 """Tool calls: gate, run, record the result. Each in a task of its own; a failure of one holds no other back."""
 
 import asyncio
-import contextlib
 import contextvars
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ..records.errors import ConversationBusy, StoragePolicyViolation, TertuliaError
+from ..records.errors import ConversationBusy, NotFound, StoragePolicyViolation, TertuliaError
 from ..records.event import ToolProgress
-from ..records.ids import SessionId
+from ..records.ids import ConversationId, SessionId
 from ..records.parts import AnyPart, Text
 from ..records.record import Custom, Hit, ResultStatus, Retrieval, ToolCall, ToolResult
+from ..sandbox.files import Place
 from ..tools.base import Tool, is_async
-from ..tools.context import Portal
+from ..tools.context import OUTPUT, Portal
 from ..tools.results import bounded, result_parts, storable
 from ..tools.schema import ArgumentError
+from ..transcript.retention import parse as parse_retention
+from ..transcript.retention import stricter
+from . import changing
 from .engine import Turn
 from .journal import Committed, Put
+from .threads import in_thread
 
 calling: contextvars.ContextVar[Turn | None] = contextvars.ContextVar("tertulia_calling", default=None)
 """The turn on whose behalf the present code runs, inside a tool."""
@@ -43,6 +46,8 @@ class CallContext:
         self.call_id = call.call_id
         self.cwd = turn.cwd
         self.sandbox = turn.sandbox
+        self.max_output = turn.limits.max_output
+        self.nested = turn.nested
         self._loop = asyncio.get_running_loop()
         self.portal = Portal(self._loop)
         self.refs: list[str] = []
@@ -67,10 +72,21 @@ class CallContext:
             record = Retrieval(seq=0, ts=0, turn=self.turn_id, query=query, hits=hits)
             self.turn.results.append(self.turn.journal.put(Put([record], turn=self.turn_id)))
 
-    async def prompt(self, input: Any, **overrides: Any) -> Any:
+    def tools(self) -> tuple[Tool, ...]:
+        return self.turn.toolbox().enabled()
+
+    async def prompt(
+        self, input: Any, *, opened: Callable[[ConversationId], None] | None = None, **overrides: Any
+    ) -> Any:
         if self.turn.sub_prompt is None:
             raise TertuliaError("this engine opens no sub-conversations")
-        return await self.turn.sub_prompt(input, **overrides)
+        held = self.turn.journal.turn_retention.get(self.turn_id)
+        if held is not None:  # what a prompt keeps out of the store, its sub-conversations do not put there
+            overrides["retention"] = stricter(held, parse_retention(overrides.get("retention", held)))
+        return await self.turn.sub_prompt(input, opened, **overrides)
+
+    async def write_file(self, path: str, data: bytes | None, before: bytes | None) -> Place:
+        return await changing.write_file(self.turn, self.call_id, path, data, before)
 
     async def put_blob(self, data: bytes) -> str:
         if self.turn.journal.retention_of(self.turn.id).kind not in ("full", "ttl"):
@@ -78,6 +94,14 @@ class CallContext:
         ref = await self.turn.store.put_blob(data)
         self.refs.append(ref)
         return ref
+
+    async def get_blob(self, ref: str) -> bytes:
+        results = (entry for entry in self.turn.journal.log.entries if isinstance(entry, ToolResult))
+        if ref not in self.refs and not any(ref in result.refs for result in results):
+            raise NotFound(
+                f"no result of this conversation has {ref[:80]}", hint="copy the reference exactly"
+            )
+        return await self.turn.store.get_blob(ref)
 
 
 async def run(turn: Turn, calls: Sequence[ToolCall]) -> None:
@@ -168,7 +192,7 @@ async def _one(turn: Turn, call: ToolCall) -> None:
 async def _kept(context: CallContext, whole: bytes) -> str:
     """Where the whole of an output is that was cut."""
     try:
-        return f"[the whole output: {await context.put_blob(whole)}]"
+        return f"[the whole output: {OUTPUT}{await context.put_blob(whole)}]"
     except (TertuliaError, OSError) as error:
         return f"[the whole output was not kept: {error}]"
 
@@ -217,35 +241,8 @@ async def _invoke(turn: Turn, tool: Tool, args: dict[str, Any], context: CallCon
     calling.set(turn)
     if is_async(tool.fn):
         return await tool.fn(**args)
-    value = await _in_thread(tool.fn, args)
+    value = await in_thread(tool.fn, args)
     return await value if asyncio.iscoroutine(value) else value
-
-
-async def _in_thread(fn: Callable[..., Any], args: dict[str, Any]) -> Any:
-    """A plain function runs in a thread of its own: it may block for ever, and must not hold up an exit then."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is None:
-            done.set_result(value)
-        else:
-            done.set_exception(error)
-
-    def work() -> None:
-        value, error = None, None
-        try:
-            value = context.run(fn, **args)
-        except BaseException as raised:  # noqa: BLE001 - handed over to the loop, where it is raised
-            error = raised if isinstance(raised, Exception) else RuntimeError(f"the tool raised {raised!r}")
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, value, error)
-
-    threading.Thread(target=work, name="tertulia-tool", daemon=True).start()
-    return await done
 
 
 def _text(text: str) -> tuple[AnyPart, ...]:

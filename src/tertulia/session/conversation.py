@@ -21,7 +21,7 @@ from ..tools.base import ToolDescriptor
 from ..transcript.export import render
 from ..transcript.path import Forkable, forkable
 from ..transcript.replay import transcript_events
-from . import branching, closed, known, mcp_wiring, persisting
+from . import branching, closed, known, mcp_wiring, persisting, rewinding
 from .attaching import with_content
 from .calls import not_inside
 from .compaction import compact_by_hand
@@ -34,6 +34,7 @@ from .options import Overrides, WhenBusy, check_model, make_overrides
 from .pending import Queue
 from .reader import EventStream, check_cursor
 from .reply import CancelResult, ClearResult, Handle, Receipt, Reply, reply_of
+from .rewinding import FileChanges
 from .runner import Runner
 from .shared import Setup, Shared
 from .stats import Stats, make_stats
@@ -63,7 +64,13 @@ class Family(Protocol):
 
     async def fork_of(self, parent: "Conversation", index: int | None, id: str | None) -> "Conversation": ...
 
-    async def sub_prompt(self, parent: "Conversation", input: Input, **overrides: Any) -> Reply: ...
+    async def sub_prompt(
+        self,
+        parent: "Conversation",
+        input: Input,
+        opened: Callable[[ConversationId], None] | None,
+        **overrides: Any,
+    ) -> Reply: ...
 
     def forget(self, conversation: "Conversation") -> None: ...
 
@@ -133,7 +140,7 @@ class Conversation:
     ) -> Handle:
         """Hand an input over. Returns when it is durable: its turn's first commit, or its place in the queue."""
         item = await self._submit(input, when_busy, id, dict(overrides))
-        await self._receipt(item)
+        await _accepted(item)
         return Handle(item, partial(not_inside, self._shared.session_id))
 
     async def send_message(self, input: Input) -> Receipt:
@@ -281,6 +288,21 @@ class Conversation:
             )
         return render(await self.records(), format, title=self.title or self.id)
 
+    # ── files ──
+
+    async def file_changes(self, turn: str | None = None) -> FileChanges:
+        """What a turn's calls changed in files, as one diff; of the last turn that did and was not put back."""
+        return await rewinding.shown(self._log, self._shared.sandbox, turn)
+
+    async def rewind_files(self, turn: str) -> Sequence[str]:
+        """Put the files that a turn changed back as they were before it; those that it had to write.
+
+        Conflict, and none is touched, when one holds something else by now.
+        """
+        return await self._move(
+            "rewind_files", lambda: rewinding.rewind(self._journal, self._shared.sandbox, turn)
+        )
+
     # ── tools ──
 
     def register(self, tool: Any) -> ToolDescriptor:
@@ -383,10 +405,12 @@ class Conversation:
         self._check(runs=True)
         parts = await with_content(parse_input(input), self._log.store)
         item = self._runner.accept(source, parts, None, {})
-        await self._receipt(item)
+        await _accepted(item)
         durable = self._log.store.durable and self._runner.desk.keeps_bodies
         return Receipt(id=item.id, status=known.receipt_status(item), durable=durable)
 
-    async def _receipt(self, item: Item) -> None:
-        if item.receipt is not None and item.outcome is None:
-            await asyncio.shield(item.receipt)
+
+async def _accepted(item: Item) -> None:
+    """Until it is durable that it was taken in."""
+    if item.receipt is not None and item.outcome is None:
+        await asyncio.shield(item.receipt)

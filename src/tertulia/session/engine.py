@@ -135,6 +135,7 @@ class Turn(Progress):
         self.spoken: Spoken | None = None  # what the engine said by itself, for a turn of origin `engine`
         self.cancel: Callable[[CancelReason], bool] = lambda reason: False
         self.sub_prompt: Callable[..., Coroutine[Any, Any, Any]] | None = None
+        self.nested = False  # of a conversation that a tool asks
         self.waits: Callable[[], None] = lambda: None  # told when a call begins to wait for a person, or ends
         self.slot: Callable[[], Coroutine[Any, Any, None]] = _at_once  # until it may go on after that
 

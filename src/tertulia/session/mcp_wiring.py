@@ -15,6 +15,7 @@ from ..tools.mcp.around import Surroundings
 from ..tools.mcp.asking import Elicitation
 from ..tools.mcp.config import ServerConfig, parse_limits
 from ..tools.mcp.connection import Connection
+from ..tools.mcp.oauth_files import Vault
 from ..tools.mcp.pool import Pool
 from ..tools.mcp.reading import McpPrompt, McpResource, Reading
 from ..tools.mcp.view import McpOptions, View
@@ -42,9 +43,19 @@ def take_options(options: dict[str, Any]) -> McpOptions:
     answerer = options.pop("elicitation", None)
     if answerer is not None and not callable(answerer):
         raise InvalidInput(f"elicitation is {answerer!r}", hint="an async function of an Elicitation")
-    folder = options.pop("mcp_log_folder", None)
-    limits = parse_limits(options.pop("mcp_limits", {}))
-    return McpOptions(limits=limits, answerer=answerer, log_folder=Path(folder) if folder else None)
+    login = options.pop("mcp_login", None)
+    if login is not None and not callable(login):
+        raise InvalidInput(
+            f"mcp_login is {login!r}", hint="an async function of an address and a server's name"
+        )
+    log, auth = options.pop("mcp_log_folder", None), options.pop("mcp_auth_folder", None)
+    return McpOptions(
+        limits=parse_limits(options.pop("mcp_limits", {})),
+        answerer=answerer,
+        log_folder=Path(log) if log else None,
+        auth_folder=Path(auth).absolute() if auth else None,
+        login=login,
+    )
 
 
 class Mcp:
@@ -138,6 +149,8 @@ class Mcp:
             answerer=self._options.answerer,
             sampler=sample,
             log_folder=self._options.log_folder,
+            vault=Vault(self._options.auth_folder),
+            login=self._options.login,
         )
 
     def _connections(self) -> list[Connection]:

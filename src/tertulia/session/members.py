@@ -7,6 +7,8 @@ from typing import Any
 from ..records.errors import ConversationNotFound, IdConflict
 from ..records.event import AnyEvent, ConversationEvent, Deleted
 from ..records.ids import ConversationId, check_id, new_conversation_id
+from ..records.parts import AnyPart, text_of
+from ..records.record import Info
 from ..store.base import DeleteConversation, Op, Opened, PutSession
 from ..transcript.path import BranchRow
 from ..transcript.retention import parse as parse_retention
@@ -20,6 +22,9 @@ from .log import Log
 from .options import make_overrides
 from .reply import Reply, reply_of
 from .shared import Setup, Shared
+
+TITLE = 80
+"""Characters of the title that a sub-conversation gets."""
 
 
 class Members:
@@ -63,13 +68,14 @@ class Members:
         made._known.parked = await parked.find(made._runner, self.approvals)
         return made
 
-    async def open_new(self, setup: Setup) -> Conversation:
+    async def open_new(self, setup: Setup, title: str = "") -> Conversation:
         id, now = new_conversation_id(), self.shared.clock.now()
         row = branching.new_conversation(id, self.shared.session_id, setup, now)
         branch = BranchRow(conversation=id, n=0)
         made = self.add(Log(branching.opened(row, (branch,), 0), self.shared.store), setup, fresh=True)
         made._journal.creation = (*self._session_row(), *branching.creation(row, branch))
-        await asyncio.shield(made._journal.put(Put()))
+        named = closed.info(made._log, Info(seq=0, ts=0, title=title)) if title else Put()
+        await asyncio.shield(made._journal.put(named))
         return made
 
     async def fork_of(self, parent: Conversation, index: int | None, id: str | None) -> Conversation:
@@ -128,19 +134,28 @@ class Members:
         )
         if log.store is self.shared.store:
             return self.add(await branching.fork(log, parent._journal, row, cut), setup, fresh=True)
-        child, creation = await persisting.fork_copy(log, parent._journal, row, cut)
+        child, creation = await persisting.fork_copy(log, parent._journal, self.shared.store, row, cut)
         child.store = self.shared.store
         made = self.add(child, setup, fresh=True)
         made._journal.creation = (*self._session_row(), *creation)
         await asyncio.shield(made._journal.put(Put()))
         return made
 
-    async def sub_prompt(self, parent: Conversation, input: Input, **overrides: Any) -> Reply:
+    async def sub_prompt(
+        self,
+        parent: Conversation,
+        input: Input,
+        opened: Callable[[ConversationId], None] | None,
+        **overrides: Any,
+    ) -> Reply:
         """A tool asks a conversation of its own, in the slot of the turn that it serves."""
         parts = parse_input(input)
         made = make_overrides(overrides, parent._setup)
-        child = await self.open_new(parent._setup.child())
+        whole = made.get("retention", parent._setup.retention).kind == "full"  # a title is content that stays
+        child = await self.open_new(parent._setup.child(), _title(parts) if whole else "")
         try:
+            if opened is not None:
+                opened(child.id)
             return await reply_of(child._runner.start_borrowed(parts, made))
         except asyncio.CancelledError:
             child._runner.cancel_turn("cancelled")
@@ -200,3 +215,8 @@ class Members:
         finally:
             bus.finish(conversation.id, *last)
         bus.publish_all(last)
+
+
+def _title(parts: tuple[AnyPart, ...]) -> str:
+    """The first line of what it is asked, for lists of conversations."""
+    return text_of(parts).strip().partition("\n")[0].strip()[:TITLE]

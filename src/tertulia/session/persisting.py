@@ -159,7 +159,7 @@ async def _copy_blobs(source: Store, target: Store, records: Sequence[AnyRecord]
 
 
 async def fork_copy(
-    log: Log, journal: Journal, row: ConversationRow, cut: tuple[int, Totals]
+    log: Log, journal: Journal, store: Store, row: ConversationRow, cut: tuple[int, Totals]
 ) -> tuple[Log, Batch]:
     """A fork of what has a file of its own: it lives in the Session's store, so it takes a copy of the prefix along.
 
@@ -167,6 +167,7 @@ async def fork_copy(
     """
     at, totals = cut
     prefix = [record for record in await records(log) if record.seq <= at]
+    await _copy_blobs(log.store, store, prefix)
     branch = BranchRow(conversation=row.id, n=0, last=at, totals=totals)
     child = Log(Opened(conversation=row, branches=(branch,), inbox=(), last=at), log.store)
     child.load(prefix)

@@ -85,6 +85,8 @@ class Runner:
         item.overrides = overrides
         item.receipt = asyncio.get_running_loop().create_future()
         self._start(item)
+        if self.turn is not None:
+            self.turn.nested = True
         return item
 
     # ── running ──

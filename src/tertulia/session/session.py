@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from ..approvals.policy import Handler, Mode, Policy
 from ..records.clock import SYSTEM_CLOCK, Clock
@@ -22,6 +22,7 @@ from ..sandbox.sandbox import Choice, Sandbox
 from ..store.base import SessionRow, Store
 from ..store.open import files_of, open_store
 from ..store.shared import identity
+from ..tools.mcp.around import Login
 from ..tools.mcp.asking import Answerer
 from . import mcp_wiring, parked
 from .asking import Approvals
@@ -32,9 +33,6 @@ from .pending import Queue
 from .reader import EventStream, check_cursor
 from .reply import TaskInfo
 from .shared import Setup, Shared
-
-if TYPE_CHECKING:
-    from ..sandbox.changes import Changes
 
 CLOSE_TIMEOUT = 30.0
 MCP_CLOSE = 10.0
@@ -69,6 +67,8 @@ class SessionOptions(ConversationOptions, total=False):
     clock: Clock
     mcp_limits: Mapping[str, int]
     mcp_log_folder: str | os.PathLike[str] | None
+    mcp_auth_folder: str | os.PathLike[str] | None
+    mcp_login: Login | None
     elicitation: Answerer | None
 
 
@@ -217,14 +217,11 @@ class Session:
     list_all_tools = _root(Conversation.tool_descriptors)
     enable_jsonl_persistence = _root(Conversation.enable_jsonl_persistence)
     use_model = _root(Conversation.use_model)
+    file_changes = _root(Conversation.file_changes)
+    rewind_files = _root(Conversation.rewind_files)
     compact = _root(Conversation.compact)
     export = _root(Conversation.export)
     flush = _root(Conversation.flush)
-
-    @property
-    def files(self) -> "Changes":
-        """What the file tools of each turn changed: shown as a diff, or put back."""
-        return self._shared.sandbox.changes
 
     @property
     def queue(self) -> Queue:
@@ -286,7 +283,8 @@ async def _open(options: dict[str, Any]) -> Session:
     setup = make_setup(options)
     setup.mcp_options = mcp_options
     store = await open_store(target)
-    sandbox.hide(files_of(store))
+    tokens = mcp_options.auth_folder
+    sandbox.hide((*files_of(store), *((str(tokens),) if tokens else ())))
     owns = not (target is not None and target is store)
     try:
         if id is None:

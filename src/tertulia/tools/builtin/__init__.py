@@ -2,6 +2,7 @@
 
 from ..base import Tool
 from .chart import CHART
+from .delegate import DELEGATE
 from .fetch import FETCH
 from .files import EDIT, READ, WRITE
 from .search import GLOB, GREP, LIST
@@ -10,4 +11,4 @@ from .shell import JOB, SHELL
 
 def default_tools() -> tuple[Tool, ...]:
     """What `tools="default"` means. `fetch` is listed and switched off."""
-    return (READ, WRITE, EDIT, LIST, GLOB, GREP, SHELL, JOB, FETCH, CHART)
+    return (READ, WRITE, EDIT, LIST, GLOB, GREP, SHELL, JOB, DELEGATE, FETCH, CHART)

@@ -3,46 +3,70 @@
 import mimetypes
 from typing import Any
 
-from ...records.errors import Conflict, InvalidInput, NotFound
+from ...records.errors import InvalidInput, NotFound
 from ...records.parts import Data, Image, Text
-from ...sandbox.changes import unified
+from ...sandbox.changes import LARGEST, unified
 from ..base import tool
-from ..context import ToolContext
+from ..context import OUTPUT, ToolContext
 
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-LARGEST = 16 * 1024 * 1024
 LARGEST_IMAGE = 5 * 1024 * 1024
 LINES = 2000
 WIDTH = 2000
 """Characters of one line that are shown."""
 
+WIDE = 40_000
+"""The same where one line is all that is asked for."""
 
-def read(path: str, context: ToolContext, offset: int = 1, limit: int = LINES) -> Any:
-    """Read a file. Text comes with line numbers: `limit` lines from line `offset` on. Images are shown as such."""
-    if offset < 1 or limit < 1:
-        raise InvalidInput("offset and limit count from 1")
+ROOM = 200
+"""Characters of a page for what is said of the rest."""
+
+
+def read(path: str, context: ToolContext, offset: int = 1, limit: int = LINES, column: int = 1) -> Any:
+    """Read a file. Text comes with line numbers: `limit` lines from line `offset` on. Images are shown as such.
+
+    Where a result was cut, its end names the whole output: give that as `path`. Long lines are shown from character
+    `column` on, 2000 of them; with limit=1 up to 40000.
+    """
+    if offset < 1 or limit < 1 or column < 1:
+        raise InvalidInput("offset, limit and column count from 1")
     files = context.sandbox.files
     kind = mimetypes.guess_type(path)[0]
-    if kind in IMAGES:
+    if path.startswith(OUTPUT):
+        data = context.portal.call(context.get_blob, path.removeprefix(OUTPUT))
+    elif kind in IMAGES:
         return Image(media=kind, data=files.read(path, LARGEST_IMAGE), name=path)
-    text = _text(files.read(path, LARGEST), path)
-    lines = text.splitlines()
+    else:
+        data = files.read(path, LARGEST)
+    lines = _text(data, path).splitlines()
     if not lines:
         return f"{path} is empty"
     if offset > len(lines):
         raise InvalidInput(f"{path} has {len(lines)} lines; there is no line {offset}")
-    shown = lines[offset - 1 : offset - 1 + limit]
-    numbered = [f"{number:>6}\t{_cut(line)}" for number, line in enumerate(shown, offset)]
+    return _page(lines, offset, limit, column, max(ROOM, context.max_output - ROOM))
+
+
+def _page(lines: list[str], offset: int, limit: int, column: int, room: int) -> str:
+    """As many lines as a result has room for, numbered, and how to go on."""
+    width = min(WIDE if limit == 1 else WIDTH, room)
+    shown: list[str] = []
+    for number, line in enumerate(lines[offset - 1 : offset - 1 + limit], offset):
+        text = f"{number:>6}\t{_cut(line, column - 1, width)}"
+        room -= len(text) + 1
+        if room < 0 and shown:
+            break
+        shown.append(text)
     left = len(lines) - (offset - 1) - len(shown)
     if left:
-        numbered.append(f"[{left} more lines; go on with offset={offset + len(shown)}]")
-    return "\n".join(numbered)
+        shown.append(f"[{left} more lines; go on with offset={offset + len(shown)}]")
+    return "\n".join(shown)
 
 
 def write(path: str, content: str, context: ToolContext) -> list[Any]:
     """Write a file, whole: what was there is replaced. Folders on the way are made."""
-    before = _before(context, path)
-    return _put(context, path, before, content.encode("utf-8", "surrogateescape"))
+    with context.sandbox.changes.lock:
+        before = _before(context, path)
+        return _put(context, path, before, content.encode("utf-8", "surrogateescape"))
 
 
 def edit(path: str, old: str, new: str, context: ToolContext, replace_all: bool = False) -> list[Any]:
@@ -54,26 +78,26 @@ def edit(path: str, old: str, new: str, context: ToolContext, replace_all: bool 
         raise InvalidInput("`old` is empty", hint="`write` makes a new file")
     if old == new:
         raise InvalidInput("`old` and `new` are the same: nothing would change")
-    before = context.sandbox.files.read(path, LARGEST)
-    text = _text(before, path)
-    old, new = _as_in(text, old), _as_in(text, new)
-    found = text.count(old)
-    if not found:
-        raise InvalidInput(f"`old` does not stand in {path}", hint="read the file again, and copy it exactly")
-    if found > 1 and not replace_all:
-        raise InvalidInput(
-            f"`old` stands in {path} {found} times", hint="give more of the text around it, or replace_all"
-        )
-    return _put(context, path, before, text.replace(old, new).encode())
+    with context.sandbox.changes.lock:  # of two edits of one answer, the second finds what the first has made
+        before = context.sandbox.files.read(path, LARGEST)
+        text = _text(before, path)
+        old, new = _as_in(text, old), _as_in(text, new)
+        found = text.count(old)
+        if not found:
+            raise InvalidInput(
+                f"`old` does not stand in {path}", hint="read the file again, and copy it exactly"
+            )
+        if found > 1 and not replace_all:
+            raise InvalidInput(
+                f"`old` stands in {path} {found} times",
+                hint="give more of the text around it, or replace_all",
+            )
+        return _put(context, path, before, text.replace(old, new).encode())
 
 
 def _put(context: ToolContext, path: str, before: bytes | None, after: bytes) -> list[Any]:
-    files, changes = context.sandbox.files, context.sandbox.changes
-    if before is not None and files.read(path, LARGEST) != before:
-        raise Conflict(f"{path} was changed by someone else just now", hint="read it again")
-    place = files.write(path, after)
-    changes.note(context.turn_id, place.real, before, after)
-    shown = files.shown(place)
+    place = context.portal.call(context.write_file, path, after, before)
+    shown = context.sandbox.files.shown(place)
     what = "created" if before is None else "unchanged" if before == after else "changed"
     return [Text(text=f"{shown} {what}"), Data(name="diff", value=unified(shown, before, after))]
 
@@ -100,8 +124,10 @@ def _as_in(text: str, piece: str) -> str:
     return piece.replace("\n", "\r\n") if windows else piece
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= WIDTH else f"{line[:WIDTH]} [… {len(line) - WIDTH} more characters]"
+def _cut(line: str, start: int, width: int) -> str:
+    left = len(line) - start - width
+    more = f" [… {left} more characters; go on with column={start + width + 1}]" if left > 0 else ""
+    return line[start : start + width] + more
 
 
 READ = tool(read)

@@ -82,9 +82,10 @@ def test_a_hostile_folder_runs_nothing(line: list[str], trap: tuple[Path, Path],
     home = tmp_path / "home"
     home.mkdir()
     names = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    names |= {"HOME": str(home), "TERTULIA_HOME": str(home / "t")}
     done = subprocess.run(
         [str(PROGRAM), *line], cwd=folder, input="tool\nhello\n" if line[0] == "chat" else "", text=True,
-        capture_output=True, timeout=60, env={**names, "HOME": str(home), "TERTULIA_HOME": str(home / "t")}, check=False,
+        capture_output=True, timeout=60, env=names, check=False,
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr

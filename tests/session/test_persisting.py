@@ -34,6 +34,10 @@ async def seen(session: Session) -> Seen:
     return [(e.type, e.role, e.text, e.call_id, e.name, e.args, e.status) for e in await session.transcript()]
 
 
+def on_disk(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
 async def written(path: Path) -> Seen:
     """A file with a call in it, and what it holds."""
     script = model(["I add", call("add", a=1, b=2)], "three")
@@ -138,6 +142,50 @@ async def test_what_may_not_be_stored_is_written_to_no_file(tmp_path: Path, rete
         with pytest.raises(StoragePolicyViolation):
             await session.export("md")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.req("S2-12a")
+@pytest.mark.parametrize("store", [None, "sqlite"])
+@pytest.mark.parametrize("retention", ["none", "headers_only"])
+async def test_a_turn_that_is_not_stored_is_in_no_file_either(
+    tmp_path: Path, store: str | None, retention: str
+) -> None:
+    path = tmp_path / "c.jsonl"
+    script = ["reply-plain", "reply-kept-out-1", "reply-kept-out-2", "reply-late"]
+    async with Session.open(model=model(*script), store=store and tmp_path / "s.db") as session:
+        await session.prompt("ask-plain")
+        await session.prompt("ask-kept-out-1", retention=retention)
+        await session.enable_jsonl_persistence(path)
+        await session.prompt("ask-kept-out-2", retention=retention)
+        await session.prompt("ask-late")
+        said = [entry.text for entry in await session.transcript()]
+        assert said == [
+            f"{who}-{what}"
+            for what in ("plain", "kept-out-1", "kept-out-2", "late")
+            for who in ("ask", "reply")
+        ]
+        await session.flush()
+    assert b"kept-out" not in on_disk(tmp_path)
+    assert "reply-late" in path.read_text()
+    async with Session.open(model=model()) as session:
+        await session.enable_jsonl_persistence(path)
+        said = [entry.text for entry in await session.transcript()]
+        assert (said[:2], said[-2:]) == (["ask-plain", "reply-plain"], ["ask-late", "reply-late"])
+
+
+@pytest.mark.req("S2-12a", "S2-12b")
+@pytest.mark.parametrize("retention", ["none", "headers_only"])
+async def test_a_title_is_content(tmp_path: Path, retention: str) -> None:
+    path = tmp_path / "s.db"
+    async with Session.open(model=model(), store=path, retention=retention) as session:
+        await session.rename("before-the-first")
+        await session.prompt("hello")
+        await session.rename("the-title")
+        assert session.root.title == "the-title"
+        await session.branch(f"{session.root.id}:{(await session.records())[-1].seq}")
+        assert session.root.title == "the-title"
+    assert b"the-title" not in on_disk(tmp_path)
+    assert b"before-the-first" not in on_disk(tmp_path)
 
 
 async def test_while_a_prompt_runs_it_is_refused(tmp_path: Path) -> None:

@@ -318,7 +318,7 @@ class Approvals:
         retention = turn.journal.retention_of(turn.id)
         if grant.scope == "turn":
             turn.at_end.append(lambda: self._grants.drop(grant.id))
-        elif retention.kind in ("full", "ttl"):
+        elif retention.bodies:
             self._stored.add(grant.id)
             end = turn.clock.now() + retention.ttl * 1_000_000 if retention.kind == "ttl" else None
             ops.append(PutGrant(row=_row_of(grant, turn, end)))

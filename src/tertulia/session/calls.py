@@ -89,7 +89,7 @@ class CallContext:
         return await changing.write_file(self.turn, self.call_id, path, data, before)
 
     async def put_blob(self, data: bytes) -> str:
-        if self.turn.journal.retention_of(self.turn.id).kind not in ("full", "ttl"):
+        if not self.turn.journal.retention_of(self.turn.id).bodies:
             raise StoragePolicyViolation("this conversation keeps no bytes", hint="return them in the result")
         ref = await self.turn.store.put_blob(data)
         self.refs.append(ref)

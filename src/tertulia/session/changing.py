@@ -64,7 +64,7 @@ async def _recorded(
     turn: Turn, call: CallId, change: Change, contents: tuple[bytes | None, bytes | None]
 ) -> Committed:  # fmt: skip
     """The record, durable. Where the retention stores no bodies, the contents stay in memory, as the record does."""
-    stored = turn.journal.retention_of(turn.id).kind in ("full", "ttl")
+    stored = turn.journal.retention_of(turn.id).bodies
     refs: list[str] = []
     for data in contents if change.kept else ():
         if data is not None and stored:

@@ -148,7 +148,7 @@ async def _leave_parked(runner: Runner, timeout: float) -> None:
 
 
 def _is_kept(runner: Runner, turn: Turn) -> bool:
-    return runner.log.store.durable and runner.journal.retention_of(turn.id).kind in ("full", "ttl")
+    return runner.log.store.durable and runner.journal.retention_of(turn.id).bodies
 
 
 async def _force(runner: Runner, timeout: float) -> None:

@@ -31,12 +31,12 @@ class Desk:
     @property
     def keeps_bodies(self) -> bool:
         """Whether the store may have what a queued item says."""
-        return self.journal.retention.kind in ("full", "ttl")
+        return self.journal.retention.bodies
 
     def keeps_bodies_of(self, item: Item) -> bool:
         """The same of one item, whose turn may be under a stricter retention."""
         own: Retention | None = item.overrides.get("retention")
-        return self.keeps_bodies and (own is None or own.kind in ("full", "ttl"))
+        return self.keeps_bodies and (own is None or own.bodies)
 
     def keep(self, item: Item) -> None:
         """An item that has to wait is durable before it is acknowledged, where the retention allows that."""

@@ -226,7 +226,7 @@ class Journal:
     def stored(self, record: AnyRecord) -> AnyRecord | None:
         """What the retention lets the store have of it."""
         retention = self.retention_of(record.turn)
-        if retention.kind in ("full", "ttl"):
+        if retention.bodies:
             return record
         return project(record, retention, record.ts)
 
@@ -237,8 +237,8 @@ class _Batch:
     def __init__(self, journal: Journal, taken: Sequence[Put]) -> None:
         self.puts: list[Put] = []
         self.records: list[tuple[AnyRecord, ...]] = []
-        self.ops: list[Op] = list(journal.creation)
         self._journal = journal
+        self.ops: list[Op] = [self._op(op) for op in journal.creation]
         self._applies: list[Callable[[], None]] = []
         self.message = journal._message
         log = journal.log
@@ -273,7 +273,7 @@ class _Batch:
             del self._appended[appended:], self._rows[rows:]
             _settle(item, error)
             return
-        self.ops.extend(item.ops)
+        self.ops.extend(map(self._op, item.ops))
         self.puts.append(item)
         self.records.append(records)
 
@@ -297,13 +297,19 @@ class _Batch:
         self.message = record.msg
         return record
 
+    def _op(self, op: Op) -> Op:
+        """A title is content: where bodies are not stored, it is the conversation's in memory only."""
+        if isinstance(op, PutConversation) and op.row.title and not self._journal.retention.bodies:
+            return PutConversation(row=msgspec.structs.replace(op.row, title=None))
+        return op
+
     def _switch(self, row: BranchRow) -> None:
         """From here on the records stand in this new branch."""
         log = self._journal.log
         self._branch = row
         self._totals = row.totals
         changed = msgspec.structs.replace(log.row, active=row.n)
-        self.ops.append(PutConversation(row=changed))
+        self.ops.append(self._op(PutConversation(row=changed)))
 
         def apply() -> None:
             log.branches[log.id, row.n] = row

@@ -128,12 +128,12 @@ def _keep_content(log: Log, opened: Opened) -> None:
     """The same records under the rows of the file, which are those of the active path alone."""
     log.branches = {(row.conversation, row.n): row for row in opened.branches}
     log.row = msgspec.structs.replace(log.row, active=0, parent=None)
-    log.withheld = {}
+    log.withheld = {seq: ((log.id, 0), record) for seq, (_, record) in log.withheld.items()}
 
 
 async def _copy(log: Log, store: Store, fence: Fence, after: int = 0) -> None:
     """The active path, as one branch without a parent."""
-    found: Sequence[AnyRecord] = [record for record in await records(log) if record.seq > after]
+    found = [record for record in await _stored(log, after) if record.seq <= log.last]
     if not after:
         row = msgspec.structs.replace(log.row, active=0, parent=None)
         await store.commit(
@@ -151,6 +151,11 @@ async def _copy(log: Log, store: Store, fence: Fence, after: int = 0) -> None:
         last = part[-1].seq if start + CHUNK < len(found) else log.last
         await store.commit(appended(log, part, first, last, log.totals), fence)
         first = last + 1
+
+
+async def _stored(log: Log, after: int = 0) -> list[AnyRecord]:
+    """The active path as the store has it: a file is no way around what a retention keeps out."""
+    return [record async for chunk in read(None, log.store, log.path(), after) for record in chunk]
 
 
 async def _copy_blobs(source: Store, target: Store, records: Sequence[AnyRecord]) -> None:
@@ -212,7 +217,7 @@ class Mirror:
     async def _write(self) -> None:
         try:
             while self._last < self._log.last:
-                records = await self._news()
+                records = await _stored(self._log, self._last)
                 last = self._log.last if not records else records[-1].seq
                 await _copy_blobs(self._log.store, self._store, records)
                 await self._store.commit(
@@ -221,11 +226,6 @@ class Mirror:
                 self._last = last
         except TertuliaError as error:
             self.failed = error
-
-    async def _news(self) -> list[AnyRecord]:
-        return [
-            r async for chunk in read(self._log, self._log.store, self._log.path(), self._last) for r in chunk
-        ]
 
     async def aclose(self) -> None:
         if self._work is not None:
@@ -245,7 +245,7 @@ async def _follow(log: Log, journal: Journal, store: Store, found: Opened | None
 
 async def _same_log(log: Log, store: Store, found: Opened, path: Any) -> None:
     rows = await store.read(_tip(found), limit=1, reverse=True)
-    ours = {record.seq: record for record in await records(log)}
+    ours = {record.seq: record for record in await _stored(log)}
     if not rows or rows[0].seq not in ours or encode(ours[rows[0].seq]) != rows[0].data:
         raise IdConflict(f"{path} holds another conversation", hint="give a file of its own")
 

@@ -43,6 +43,11 @@ class Retention(msgspec.Struct, frozen=True):
     ttl: int = 0
     then: Then = "headers_only"
 
+    @property
+    def bodies(self) -> bool:
+        """Whether what was said is stored, be it for a time."""
+        return self.kind in ("full", "ttl")
+
 
 FULL = Retention()
 

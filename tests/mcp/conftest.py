@@ -1,12 +1,12 @@
-"""A server of the tests' own: `fake(tools, …)`."""
+"""Servers of the tests' own: `fake(tools, …)`, and `far`, which wants signing in."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tertulia.testing import FakeMcpServer, FakeTool
+from tertulia.testing import FakeMcpServer, FakeOAuthServer, FakeTool
 
 
 @pytest.fixture
@@ -17,3 +17,9 @@ def fake(tmp_path: Path) -> Callable[..., FakeMcpServer]:
         )
 
     return make
+
+
+@pytest.fixture
+async def far() -> AsyncIterator[FakeOAuthServer]:
+    async with FakeOAuthServer() as server:
+        yield server

@@ -12,6 +12,7 @@ from ..records.errors import ConfigError, InvalidInput, McpError, NotFound
 from ..session.session import Session
 from ..tools.mcp.config import NAME, ServerConfig, parse_servers, read_servers
 from . import render
+from .mcp_login import login, logout, signed_in
 
 PROJECT = ".mcp.json"
 WAIT = 60.0
@@ -34,9 +35,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     adding.add_argument("--replace", action="store_true", help="also when there is one of this name")
     testing = actions.add_parser("test", help="start a server and say what it offers")
     logs = actions.add_parser("logs", help="show what a server last wrote to stderr")
-    for action in (listing, adding, testing, logs):
+    entering = actions.add_parser("login", help="sign in to a server that wants it")
+    entering.add_argument("--no-browser", action="store_true", help="only print the page to open")
+    leaving = actions.add_parser("logout", help="forget who this user is at a server")
+    for action in (listing, adding, testing, logs, entering, leaving):
         action.add_argument("--json", action="store_true", help="print the result as JSON")
-    for action in (adding, testing, logs):
+    for action in (adding, testing, logs, entering, leaving):
         action.add_argument("name", metavar="NAME", help="the server's name")
     adding.add_argument("target", metavar="TARGET", help="its URL, or the program that it is")
     adding.add_argument("args", metavar="ARG", nargs=argparse.REMAINDER, help="the program's arguments")
@@ -56,6 +60,10 @@ def run(options: argparse.Namespace) -> int:
         return asyncio.run(_test(options))
     if options.action == "logs":
         return _logs(options)
+    if options.action == "login":
+        return asyncio.run(login(options, *_server(options.name), auth_folder()))
+    if options.action == "logout":
+        return _logout(options)
     from .mcp_serve import serve
 
     return asyncio.run(serve(options))
@@ -70,6 +78,11 @@ def config_file() -> Path:
 
 def log_folder() -> Path:
     return _folder("XDG_STATE_HOME", ".local/state") / "mcp"
+
+
+def auth_folder() -> Path:
+    """Below the data folder, which no tool is shown."""
+    return _folder("XDG_DATA_HOME", ".local/share") / "mcp-auth"
 
 
 def configured() -> dict[str, Any]:
@@ -110,9 +123,9 @@ def _list(options: argparse.Namespace) -> int:
         return 0
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
-        print(
-            f"{row['name']:<{width}}  {row['type']:<5}  {row['where']}{'' if row['used'] else '  (not used)'}"
-        )
+        more = "" if row["used"] else "  (not used)"
+        more += "  (signed in)" if row.get("signed_in") else ""
+        print(f"{row['name']:<{width}}  {row['type']:<5}  {row['where']}{more}")
     if not rows:
         render.note(f"no servers in {config_file()}; `tertulia mcp add` configures one")
     if any(not row["used"] for row in rows):
@@ -123,7 +136,8 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _row(server: ServerConfig, origin: str, used: bool) -> dict[str, Any]:
-    return {"name": server.name, "type": server.type, "where": server.where, "origin": origin, "used": used}
+    row = {"name": server.name, "type": server.type, "where": server.where, "origin": origin, "used": used}
+    return row | {"signed_in": signed_in(server, auth_folder())} if used and server.type != "stdio" else row
 
 
 def _add(options: argparse.Namespace) -> int:
@@ -175,7 +189,9 @@ def _write(name: str, made: dict[str, Any], replace: bool) -> None:
 
 async def _test(options: argparse.Namespace) -> int:
     servers, config = _server(options.name)
-    async with Session.open(mcp_servers=servers, mcp_log_folder=log_folder()) as session:
+    async with Session.open(
+        mcp_servers=servers, mcp_log_folder=log_folder(), mcp_auth_folder=auth_folder()
+    ) as session:
         found = await session.mcp.started(options.name, WAIT)
         logs = session.mcp.logs(options.name)
         if found.state != "ready":
@@ -194,6 +210,10 @@ async def _test(options: argparse.Namespace) -> int:
         for row in rows:
             print(f"{kind:<9} {row.get('uri') or row['name']}  {row['description']}".rstrip())
     return 0
+
+
+def _logout(options: argparse.Namespace) -> int:
+    return logout(options, auth_folder(), known=options.name in configured())
 
 
 def _logs(options: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from .clock import FakeClock
 from .mcp import FakeMcpServer, FakeTool
+from .mcp_oauth import FakeOAuthServer
 from .model import Hold, ScriptedModel, ScriptExhausted, Stream, call, hold, texts
 from .recorder import EventRecorder
 from .store_conformance import store_conformance
@@ -10,6 +11,7 @@ __all__ = [
     "EventRecorder",
     "FakeClock",
     "FakeMcpServer",
+    "FakeOAuthServer",
     "FakeTool",
     "Hold",
     "ScriptExhausted",

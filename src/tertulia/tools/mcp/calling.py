@@ -8,7 +8,7 @@ from typing import Any
 from ...records.errors import McpError, TertuliaError
 from ...records.parts import AnyPart
 from ..context import ToolContext
-from .around import Surroundings, ended, explain
+from .around import Standing, Surroundings, ended, explain
 from .asking import McpCall, elicit, sample, serving
 from .config import ServerConfig
 from .content import clean, parts_of
@@ -19,12 +19,12 @@ GONE = ("Session terminated", "Session not found")
 
 
 class Calling:
-    def __init__(self, config: ServerConfig, around: Surroundings, lost: asyncio.Event) -> None:
+    def __init__(self, config: ServerConfig, around: Surroundings, standing: Standing) -> None:
         self.calls: list[McpCall] = []
         self.used = 0.0  # when the last call ended
         self._config = config
         self._around = around
-        self._lost = lost
+        self._standing = standing
         self._asks = False  # it was seen to ask back, and nothing says during which call: so one at a time
         self._alone = Slots(1, 1)
         self._leaving: set[asyncio.Task[Any]] = set()
@@ -103,12 +103,14 @@ class Calling:
     def _failed(self, error: Exception) -> McpError:
         from mcp.shared.exceptions import MCPError
 
+        if (refusal := self._standing.refusal) is not None:
+            return McpError(f"the MCP server {self._config.name}: {refusal.message}", hint=refusal.hint)
         text = explain(error)
         if isinstance(error, MCPError) and error.code == CLOSED:
-            self._lost.set()
+            self._standing.lost.set()
             text = "it ended during the call"
         elif any(sign in text for sign in GONE):
-            self._lost.set()
+            self._standing.lost.set()
         return McpError(f"the MCP server {self._config.name}: {text}")
 
     # ── what it asks back ──

@@ -13,6 +13,23 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
+SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*")
+USER = re.compile(r"(?<=://)[^/?#]*@")
+
+
+class OAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who we are to a server that wants signing in, where it does not register us by itself."""
+
+    client_id: str = ""
+    client_secret: str = ""
+    client_name: str = "tertulia"
+    scope: str = ""
+    callback_port: int = 0  # 0: any that is free
+
+    def __repr__(self) -> str:  # the secret stays out of logs and tracebacks
+        return f"OAuth(client_id={self.client_id!r}, scope={self.scope!r})"
+
+
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One server. Equal ones share a connection; so the values are such that they can be compared."""
 
@@ -24,17 +41,28 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     url: str = ""
     headers: tuple[tuple[str, str], ...] = ()
+    oauth: OAuth = OAuth()
     tools: tuple[str, ...] | None = None
     timeout: float = TIMEOUT
     trust: bool = False
     sampling: bool = False
 
+    def __repr__(self) -> str:  # headers, environment and addresses hold secrets
+        return f"ServerConfig(name={self.name!r}, type={self.type!r})"
+
     @property
     def where(self) -> str:
         """What is started or reached, for people; never with secrets in it."""
-        place = " ".join((self.command, *self.args)) if self.type == "stdio" else self.url.partition("?")[0]
+        address = USER.sub("", self.url).partition("?")[0]
+        place = " ".join((self.command, *self.args)) if self.type == "stdio" else address
         place = " ".join(place.split())
         return place if len(place) <= 200 else f"{place[:199]}…"
+
+    @property
+    def signs_in(self) -> bool:
+        """Whether we may be asked to sign in there: not where the configuration says already who we are."""
+        named = any(name.lower() == "authorization" for name, _ in self.headers)
+        return self.type != "stdio" and not named and USER.search(self.url) is None
 
 
 class _Given(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,6 +73,7 @@ class _Given(msgspec.Struct, forbid_unknown_fields=True):
     url: str | None = None
     type: Literal["stdio", "http", "streamable-http", "streamable_http", "sse"] | None = None
     headers: dict[str, str] = {}
+    oauth: OAuth | None = None
     tools: list[str] | None = None
     timeout: float = TIMEOUT
     trust: bool = False
@@ -128,7 +157,7 @@ def _server(name: object, value: object) -> ServerConfig | None:
         raise ConfigError(f"MCP server {name}: timeout is {given.timeout:g}; it takes seconds above 0")
     if "\0" in f"{given.command}{given.cwd}{''.join(given.args)}{''.join(given.env.values())}":
         raise ConfigError(f"MCP server {name}: a command cannot hold a zero byte")
-    return ServerConfig(
+    made = ServerConfig(
         name=name,
         type=_kind(name, given),
         command=given.command or "",
@@ -137,11 +166,31 @@ def _server(name: object, value: object) -> ServerConfig | None:
         cwd=given.cwd,
         url=given.url or "",
         headers=tuple(sorted(given.headers.items())),
+        oauth=given.oauth or OAuth(),
         tools=None if given.tools is None else tuple(sorted(given.tools)),
         timeout=given.timeout,
         trust=given.trust,
         sampling=given.sampling,
     )
+    if given.oauth is not None:
+        _check_oauth(made)
+    return made
+
+
+def _check_oauth(server: ServerConfig) -> None:
+    given, what = server.oauth, f"MCP server {server.name}: oauth"
+    if server.type == "stdio":
+        raise ConfigError(f"{what} needs a url", hint="a program that is started here needs no signing in")
+    if not server.signs_in:
+        raise ConfigError(
+            f"{what} stands beside other credentials", hint="drop the Authorization header, or oauth"
+        )
+    if given.client_secret and not given.client_id:
+        raise ConfigError(f"{what} has a client_secret without a client_id", hint="give both")
+    if not 0 <= given.callback_port <= 65535:
+        raise ConfigError(f"{what}.callback_port is {given.callback_port}", hint="1 to 65535, or 0 for any")
+    if given.scope and not SCOPE.fullmatch(given.scope):
+        raise ConfigError(f"{what}.scope is {given.scope!r}", hint="names with one space between them")
 
 
 def _kind(name: str, given: _Given) -> Literal["stdio", "http", "sse"]:

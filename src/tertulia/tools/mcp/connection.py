@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ...records.errors import McpError
 from ...records.parts import AnyPart
 from ..context import ToolContext
-from .around import Surroundings, ended, explain
+from .around import Standing, Surroundings, ended, explain
 from .calling import Calling
 from .config import ServerConfig
 from .content import clean
@@ -34,8 +34,8 @@ class Connection:
         self.starts = 0
         self.log = Logbook(folder / f"{config.name}.log" if folder is not None else None)
         self.listing = Listing(config, around)
-        self._lost = asyncio.Event()
-        self._calling = Calling(config, around, self._lost)
+        self._standing = Standing()
+        self._calling = Calling(config, around, self._standing)
         self._around = around
         self._clock = around.clock
         self._client: Any = None
@@ -68,9 +68,12 @@ class Connection:
             if not await self._change(until):
                 break
         if self.state != "ready":
+            refusal = self._standing.refusal
+            why = refusal.message if refusal is not None else self.error
+            hint = refusal.hint if refusal is not None else None
             raise McpError(
-                f"the MCP server {self.name} is not running{': ' + self.error if self.error else ''}",
-                hint="it is started again by itself; `tertulia mcp test` shows why it fails",
+                f"the MCP server {self.name} is not running{': ' + why if why else ''}",
+                hint=hint or "it is started again by itself; `tertulia mcp test` shows why it fails",
             )
         return self._client
 
@@ -116,6 +119,8 @@ class Connection:
                 self.error = f"it did not start within {START:g} s"
             except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - a server may fail in any way; it is told
                 self.error = explain(error, self.log)
+            if self._standing.refusal is not None:
+                self.error = str(self._standing.refusal)
             failures = 1 if self._clock.monotonic() - began >= STEADY else failures + 1
             delay = min(FIRST_DELAY * 2.0 ** (failures - 1), LAST_DELAY)
             self._retry_at = self._clock.monotonic() + delay
@@ -126,23 +131,22 @@ class Connection:
 
     async def _run(self) -> Literal["idle", "lost"]:
         """From its start to its end, and why that came."""
-        self._lost.clear()
         async with contextlib.AsyncExitStack() as stack:
-            async with asyncio.timeout(START):
+            async with self._standing.starting(START):
                 client = await stack.enter_async_context(self._make_client())
                 await self.listing.begin(client)
             stack.push_async_callback(self._leave)
             self._client, self._calling.used, self.error = client, self._clock.monotonic(), ""
             self._set("ready")
             tasks = {
-                asyncio.create_task(self._lost.wait(), name="tertulia-mcp-lost"),
+                asyncio.create_task(self._standing.lost.wait(), name="tertulia-mcp-lost"),
                 asyncio.create_task(self._unused(), name="tertulia-mcp-idle"),
             }
             listening = asyncio.create_task(self.listing.listen(client), name="tertulia-mcp-listen")
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                why: Literal["idle", "lost"] = "lost" if self._lost.is_set() else "idle"
+                why: Literal["idle", "lost"] = "lost" if self._standing.lost.is_set() else "idle"
                 await ended({*tasks, listening})
         return why
 
@@ -166,7 +170,7 @@ class Connection:
 
         asked = self._calling
         return Client(
-            transport(self.config, self._around.cwd, self.log, self._lost.set),
+            transport(self.config, self._around, self.log, self._standing),
             cache=None,
             client_info=Implementation(name="tertulia", version="0.1"),
             elicitation_callback=asked.elicited,
@@ -182,6 +186,9 @@ class Connection:
     # ── its state ──
 
     def _soon(self) -> bool:
+        """Whether it is worth waiting for the next start; who is not let in is not let in then either."""
+        if self._standing.refusal is not None:
+            return False
         return self._retry_at - self._clock.monotonic() <= CALL_WAIT
 
     def _set(self, state: State) -> None:

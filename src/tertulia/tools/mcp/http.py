@@ -8,7 +8,10 @@ import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
+from ...records.errors import TertuliaError
+from .around import Standing, Surroundings
 from .config import ServerConfig
+from .oauth import SignIn
 from .process import MAX_MESSAGE
 
 CONNECT = (
@@ -16,14 +19,36 @@ CONNECT = (
 )
 
 
-@contextlib.asynccontextmanager
-async def remote(config: ServerConfig) -> AsyncIterator[tuple[Any, Any]]:
-    def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(
+class Client(httpx2.AsyncClient):
+    """Where signing in fails, the answer is a refusal: an error would end the transport without a word."""
+
+    def __init__(self, config: ServerConfig, auth: SignIn | None, standing: Standing) -> None:
+        self._standing = standing
+        super().__init__(
+            auth=auth,
             headers=dict(config.headers),
             timeout=httpx2.Timeout(CONNECT, read=None),
             event_hooks={"response": [bounded]},
         )
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if self._standing.refusal is not None:  # it is the same for all until the next start
+            return httpx2.Response(401, request=request)
+        try:
+            return await super().send(request, **options)
+        except TertuliaError as error:
+            self._standing.refuse(error)
+            return httpx2.Response(401, request=request)
+
+
+@contextlib.asynccontextmanager
+async def remote(
+    config: ServerConfig, around: Surroundings, standing: Standing
+) -> AsyncIterator[tuple[Any, Any]]:
+    sign_in = SignIn(config, around, standing) if config.signs_in else None
+
+    def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+        return Client(config, sign_in, standing)
 
     if config.type == "sse":
         async with sse_client(config.url, httpx_client_factory=client) as streams:
@@ -37,8 +62,9 @@ async def remote(config: ServerConfig) -> AsyncIterator[tuple[Any, Any]]:
 
 
 async def bounded(response: httpx2.Response) -> None:
-    """The SDK reads a JSON answer whole, so one that is too large has to break off. Events have a bound each."""
-    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+    """The SDK reads whole what is no stream of events, so that has to break off. Events have a bound each."""
+    wanted = "text/event-stream" in response.request.headers.get("accept", "") and response.is_success
+    if not (wanted and response.headers.get("content-type", "").startswith("text/event-stream")):
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = Counted(response.stream)
 

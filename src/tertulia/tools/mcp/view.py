@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from .around import Login
 from .asking import Answerer
 from .config import McpLimits, ServerConfig
 from .content import Listed
@@ -18,6 +19,8 @@ class McpOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits: McpLimits = McpLimits()
     answerer: Answerer | None = None
     log_folder: Path | None = None
+    auth_folder: Path | None = None
+    login: Login | None = None
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ...records.errors import MissingExtra
+from .around import Standing, Surroundings
 from .config import ServerConfig
 from .logbook import Logbook
 from .process import stdio
@@ -20,22 +21,24 @@ def require() -> None:
 
 @contextlib.asynccontextmanager
 async def transport(
-    config: ServerConfig, cwd: str, log: Logbook, lost: Callable[[], None]
+    config: ServerConfig, around: Surroundings, log: Logbook, standing: Standing
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """The streams of a connection. `lost` is called when the other side ends it."""
-    async with _open(config, cwd, log) as (incoming, outgoing):
-        yield Watched(incoming, lost), outgoing
+    """The streams of a connection, which counts as lost when the other side ends it."""
+    async with _open(config, around, log, standing) as (incoming, outgoing):
+        yield Watched(incoming, standing.lost.set), outgoing
 
 
 @contextlib.asynccontextmanager
-async def _open(config: ServerConfig, cwd: str, log: Logbook) -> AsyncIterator[tuple[Any, Any]]:
+async def _open(
+    config: ServerConfig, around: Surroundings, log: Logbook, standing: Standing
+) -> AsyncIterator[tuple[Any, Any]]:
     if config.type == "stdio":
-        async with stdio(config, cwd, log) as streams:
+        async with stdio(config, around.cwd, log) as streams:
             yield streams
         return
     from .http import remote
 
-    async with remote(config) as streams:
+    async with remote(config, around, standing) as streams:
         yield streams
 
 

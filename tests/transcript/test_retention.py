@@ -23,7 +23,7 @@ from tertulia.records.record import (
     TurnStart,
     Unknown,
 )
-from tertulia.transcript.retention import Retention, format, parse, project, project_totals, stricter
+from tertulia.transcript.retention import Retention, format, parse, project, stricter
 from tertulia.transcript.stats import totals
 from tests.transcript.build import answered, called, ended, queued, said, stamped, started, thought, user
 from tests.transcript.strategies import LOGS, RECORDS, TYPES, of_type
@@ -180,10 +180,8 @@ def test_none_keeps_that_a_turn_began_and_ended_and_how() -> None:
     assert isinstance(start, TurnStart)
     assert isinstance(end, TurnEnd)
     assert (end.status, end.code, end.error, end.withheld) == ("failed", "refused", None, True)
-    counted = TurnStart(seq=1, ts=1, turn="t1", totals=Totals(9, 9))
-    assert project(counted, NONE, 0) == replace(counted, totals=Totals())
-    assert project_totals(Totals(9, 9), NONE) == Totals()
-    assert project_totals(Totals(9, 9), HEADERS) == Totals(9, 9)
+    counted = TurnStart(seq=1, ts=1, turn="t1", totals=Totals(9, 9), refs=("blob_1",))
+    assert project(counted, NONE, 0) == replace(counted, refs=())  # the journal counts what is stored
 
 
 def test_full_is_the_record_itself_and_so_is_a_header_without_body() -> None:

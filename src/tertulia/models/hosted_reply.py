@@ -43,7 +43,7 @@ def _call(part: ToolCallPart) -> Call:
     if isinstance(args, str):
         try:
             args = msgspec.json.decode(args) if args.strip() else {}
-        except msgspec.DecodeError:
+        except ValueError:  # no JSON, or half characters
             return Call(name=part.tool_name, id=id, invalid=str(part.args))
     if not isinstance(args, dict):
         return Call(name=part.tool_name, id=id, invalid=str(part.args))

@@ -43,12 +43,13 @@ def storage_failed(desk: Desk, setup: Setup, turn: Turn, error: BaseException) -
     shown: list[AnyRecord] = [end]
     if turn.started is not None and turn.started.done() and turn.started.exception() is None:
         calls = [call for call in unanswered(desk.log.tail or ()) if call.turn == turn.id]
-        spent = () if turn.spent is None else (turn.spent,)
-        shown = [*no_results(turn, calls, error), *spent, end]
+        shown = [*no_results(turn, calls, error), *turn.spent, end]
         desk.journal.owed += tuple(shown)
     else:  # nobody has seen it begin
         name, model = setup.engine.name, turn.model_name
         shown.insert(0, TurnStart(seq=0, ts=end.ts, turn=turn.id, engine=name, model=model))
+        if turn.item is not None and (turn.started is None or turn.started.done()):
+            desk.put_back(turn.item)
     for record in shown:
         for event in events(record, desk.journal.envelope):
             desk.journal.publish(msgspec.structs.replace(event, seq=None))

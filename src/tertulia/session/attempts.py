@@ -23,7 +23,7 @@ from ..records.errors import (
 from ..records.event import Retry, State
 from .compaction import compact
 from .engine import Turn
-from .speech import announce, begin, said, started, thought
+from .speech import announce, begin, said, spend, started, thought
 
 FINAL = (BadModelRequest, RequestRefused, OutputInvalid)
 """What another model would be told as well."""
@@ -46,6 +46,7 @@ async def ask(turn: Turn) -> Finished:
             turn.model, *others = turn.fallbacks
             turn.fallbacks = tuple(others)
             await _announce_retry(turn, 0, 0.0, error)
+            turn.emit(State(state="running", **turn.common()))
 
 
 async def _attempts(turn: Turn) -> Finished:
@@ -125,7 +126,10 @@ async def _stream(turn: Turn) -> Finished:
             finished = await _take(turn, event)
             if finished is not None:
                 break
-    finished = finished or Finished()
+    if finished is None:
+        finished = Finished()
+    else:
+        spend(turn, finished)
     used = finished.usage
     turn.journal.log.learn(used.input_tokens + used.cache_read_tokens + used.cache_write_tokens)
     if not finished.calls and not finished.parts and not "".join(turn.texts).strip():

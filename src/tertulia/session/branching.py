@@ -2,7 +2,10 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any
+
+import msgspec
 
 from ..records.errors import InvalidInput
 from ..records.ids import ConversationId, SessionId
@@ -13,8 +16,8 @@ from ..transcript.repair import check_snapshot
 from ..transcript.retention import format as format_retention
 from ..transcript.stats import count
 from .journal import Journal, Put
-from .loading import records
-from .log import Log
+from .loading import read, records
+from .log import Cut, Log
 from .shared import Setup
 
 
@@ -40,24 +43,35 @@ def opened(row: ConversationRow, branches: Sequence[BranchRow], last: int) -> Op
     return Opened(conversation=row, branches=tuple(branches), inbox=(), last=last)
 
 
-async def cut_before_message(log: Log, index: Any) -> tuple[int, Totals]:
+async def cut_before_message(log: Log, index: Any) -> Cut:
     """Where a fork from a user message cuts, and the totals of what it keeps."""
     path = await records(log)
     at = cut_before(path, index)
-    return at, _totals_at(log, path, at)
+    return await _cut(log, at, _totals_at(log, path, at))
 
 
-def cut_now(log: Log) -> tuple[int, Totals]:
+async def cut_now(log: Log) -> Cut:
     """Where a fork of the present state cuts: the whole path, or while a turn runs what of it is complete.
 
-    Only the turn under way is looked at, so a long history costs nothing.
+    Only the turn under way is looked at, so a long history costs nothing. What is cut is settled before any waiting.
     """
     if log.live is None and not log.open_turn:
-        return log.branch.last, log.totals
+        return Cut(log.branch.last, log.totals, log.kept_totals)
     assert log.tail is not None
     before = log.tail[0].seq if log.tail and isinstance(log.tail[0], TurnEnd) else 0
     at = complete_prefix(log.tail) or before
-    return at, _totals_at(log, log.tail, at)
+    return await _cut(log, at, _totals_at(log, log.tail, at))
+
+
+async def _cut(log: Log, at: int, totals: Totals) -> Cut:
+    path = log.path()
+    if not log.hidden(path):
+        return Cut(at, totals, totals)
+    kept = Totals()
+    async for chunk in read(None, log.store, path):
+        for record in chunk:
+            kept = count(kept, record) if record.seq <= at else kept
+    return Cut(at, totals, kept)
 
 
 def _totals_at(log: Log, records: Sequence[AnyRecord], at: int) -> Totals:
@@ -75,9 +89,11 @@ def _totals_at(log: Log, records: Sequence[AnyRecord], at: int) -> Totals:
             totals = record.totals
             break
     else:
-        behind = next((record for record in records[end:] if isinstance(record, TurnStart)), None)
-        if behind is not None:
-            return behind.totals  # between two turns nothing is counted
+        between = takewhile(lambda record: not isinstance(record, TurnStart), records[end:])
+        if not any(record.is_entry for record in between):  # as it is between two turns, but not after a resume
+            behind = next((record for record in records[end:] if isinstance(record, TurnStart)), None)
+            if behind is not None:
+                return behind.totals
         totals = Totals()
     for record in records[start:end]:
         totals = count(totals, record)
@@ -96,19 +112,27 @@ def branch_at(log: Log, at: int) -> tuple[ConversationId, int]:
 
 
 async def fork(
-    log: Log, journal: Journal, row: ConversationRow, cut: tuple[int, Totals], extra: Sequence[Op] = ()
+    log: Log, journal: Journal, row: ConversationRow, cut: Cut, extra: Sequence[Op] = ()
 ) -> Log:  # fmt: skip
     """The child's log. One commit of a few rows, whatever the length of what it inherits."""
-    at, totals = cut
+    at = cut.at
     parent = branch_at(log, at)
-    branch = BranchRow(conversation=row.id, n=0, parent=parent, at=at, last=at, base=totals, totals=totals)
+    branch = BranchRow(
+        conversation=row.id, n=0, parent=parent, at=at, last=at, base=cut.totals, totals=cut.totals
+    )
     ancestors = tuple(log.branches.values())
     withheld = {seq: held for seq, held in log.withheld.items() if seq <= at}
     noted = Branched(seq=0, ts=0, branch=parent[1], parent=parent[1], at=at, conversation=row.id)
-    await asyncio.shield(journal.put(Put([noted], (*creation(row, branch), *extra))))
+    await asyncio.shield(journal.put(Put([noted], (*creation(row, _stored(branch, cut)), *extra))))
     child = Log(opened(row, (branch, *ancestors), at), log.store)
     child.withheld = withheld
+    if cut.kept is not cut.totals:
+        child.kept[row.id, 0] = cut.kept
     return child
+
+
+def _stored(branch: BranchRow, cut: Cut) -> BranchRow:
+    return msgspec.structs.replace(branch, base=cut.kept, totals=cut.kept)
 
 
 def next_branch(log: Log) -> int:
@@ -125,12 +149,15 @@ async def branch(log: Log, journal: Journal, seq: int) -> None:
         raise InvalidInput(
             f"a branch at record {seq} would part a tool call from its result", hint=f"branch at {at} instead"
         )
-    totals = _totals_at(log, path, at)
+    cut = await _cut(log, at, _totals_at(log, path, at))
     row = BranchRow(
-        conversation=log.id, n=next_branch(log), parent=branch_at(log, at), at=at, last=at, base=totals, totals=totals
+        conversation=log.id, n=next_branch(log), parent=branch_at(log, at), at=at, last=at, base=cut.totals,
+        totals=cut.totals,
     )  # fmt: skip
     noted = Branched(seq=0, ts=0, branch=row.n, parent=log.row.active, at=at)
-    await asyncio.shield(journal.put(Put([noted], (PutBranch(row=row),), branch=row)))
+    put = Put([noted], (PutBranch(row=_stored(row, cut)),), branch=row)
+    put.kept = cut.kept
+    await asyncio.shield(journal.put(put))
 
 
 async def resume(log: Log, journal: Journal, entries: Iterable[Any]) -> None:
@@ -144,7 +171,7 @@ async def resume(log: Log, journal: Journal, entries: Iterable[Any]) -> None:
 def record_seq(log: Log, record_id: str) -> int:
     """The seq in a record's id (conv:seq)."""
     conversation, _, seq = str(record_id).rpartition(":")
-    if not seq.isdecimal() or conversation != log.id or not 0 < int(seq) <= log.last:
+    if not (seq.isascii() and seq.isdecimal() and len(seq) < 20) or conversation != log.id or not 0 < int(seq) <= log.last:
         raise InvalidInput(
             f"{record_id!r} names no record of {log.id}", hint="record ids look like conv_…:12"
         )

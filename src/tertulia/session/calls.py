@@ -3,12 +3,11 @@
 import asyncio
 import contextvars
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from ..records.errors import ConversationBusy, NotFound, StoragePolicyViolation, TertuliaError
 from ..records.event import ToolProgress
-from ..records.ids import ConversationId, SessionId
+from ..records.ids import CallId, ConversationId, SessionId
 from ..records.parts import AnyPart, Text
 from ..records.record import Custom, Hit, ResultStatus, Retrieval, ToolCall, ToolResult
 from ..sandbox.files import Place
@@ -20,17 +19,20 @@ from ..transcript.retention import parse as parse_retention
 from ..transcript.retention import stricter
 from . import changing
 from .engine import Turn
-from .journal import Committed, Put
+from .journal import Put
 from .threads import in_thread
 
-calling: contextvars.ContextVar[Turn | None] = contextvars.ContextVar("tertulia_calling", default=None)
-"""The turn on whose behalf the present code runs, inside a tool."""
+Calling = contextvars.ContextVar[tuple[Turn, CallId] | None]
+calling: Calling = contextvars.ContextVar("tertulia_calling", default=None)
+"""The call on whose behalf the present code runs, inside a tool, and its turn. A task that a tool starts inherits it."""
 
 
 def not_inside(session: SessionId) -> None:
     """A tool of this Session that waited for the Session's own slot would wait for ever."""
-    turn = calling.get()
-    if turn is not None and turn.journal.session_id == session:
+    found = calling.get()
+    if found is None or found[1] not in found[0].open_calls:
+        return  # no tool, or one that has answered: nothing waits for what comes after it
+    if found[0].journal.session_id == session:
         raise ConversationBusy(
             "a tool waits for a turn of its own session", hint="use ToolContext.prompt, or follow_up()"
         )
@@ -152,15 +154,9 @@ def finish(
         seq=0, ts=0, turn=turn.id, call_id=call.call_id, name=call.name, status=status, parts=parts, refs=refs
     )
     committed = turn.journal.put(Put([result], turn=turn.id))
-    committed.add_done_callback(partial(_stored, turn, call))
+    turn.answered[call.call_id] = call, committed
     turn.results.append(committed)
     turn.waits()
-
-
-def _stored(turn: Turn, call: ToolCall, committed: Committed) -> None:
-    """A result that could not be stored leaves its call open: the turn's end gives it another."""
-    if committed.exception() is not None and turn.ended is None:
-        turn.open_calls[call.call_id] = call
 
 
 async def _grace(turn: Turn, tasks: Sequence["asyncio.Task[None]"]) -> None:
@@ -238,7 +234,7 @@ def _refusal(turn: Turn, tool: Tool | None, call: ToolCall) -> str | None:
 async def _invoke(turn: Turn, tool: Tool, args: dict[str, Any], context: CallContext) -> Any:
     if tool.context_parameter is not None:
         args = {**args, tool.context_parameter: context}
-    calling.set(turn)
+    calling.set((turn, context.call_id))
     if is_async(tool.fn):
         return await tool.fn(**args)
     value = await in_thread(tool.fn, args)

@@ -4,16 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Literal
 
-import msgspec
-
 from ..records.errors import InvalidInput, PromptCancelled, StorageError, TertuliaError
 from ..records.record import Custom, Info
-from ..store.base import PutConversation
 from . import closing, parking, persisting
 from .engine import Turn
 from .inbox import Item
 from .journal import Put
-from .log import Log
 from .reply import CancelResult, ClearResult
 from .runner import Runner, without_end
 
@@ -42,15 +38,11 @@ def clear_state(runner: Runner, cancel_active: bool) -> ClearResult:
     )
 
 
-def info(log: Log, record: Info) -> Put:
+def info(record: Info) -> Put:
     """A change of the title or of being archived: the record, and the row that lists read."""
-    changes: dict[str, object] = {}
     if record.archived is None:
-        changes["title"] = record.title
-    else:
-        changes["archived"] = record.archived
-    log.row = msgspec.structs.replace(log.row, **changes)
-    return Put([record], (PutConversation(row=log.row),))
+        return Put([record], row={"title": record.title})
+    return Put([record], row={"archived": record.archived})
 
 
 async def close(

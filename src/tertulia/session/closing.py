@@ -41,8 +41,7 @@ def drafts(turn: Turn, outcome: Ending | BaseException) -> list[AnyRecord]:
     """The last answer, or the traces of a broken one, and the turn's end."""
     found: list[AnyRecord] = []
     if isinstance(outcome, Ending):
-        if outcome.last is not None:
-            found += answer_drafts(turn, outcome.last)
+        found += answer_drafts(turn, outcome.last) if outcome.last is not None else turn.spent
         return [*found, _end(turn, outcome)]
     take_answered(turn)
     text = "".join(turn.texts) if turn.announced else ""  # what nobody was shown is not kept
@@ -56,8 +55,7 @@ def drafts(turn: Turn, outcome: Ending | BaseException) -> list[AnyRecord]:
     found += [_undecided(asked) for asked in turn.asked.values()]
     turn.asked.clear()
     found += abandoned_calls(turn, outcome)
-    if turn.spent is not None:
-        found.append(turn.spent)  # the answer was taken back, and is paid for all the same
+    found += turn.spent  # answers that were taken back are paid for all the same
     if isinstance(outcome, PromptCancelled | TurnTimeout):
         found.append(Interruption(seq=0, ts=0, turn=turn.id, reason=turn.cancelled or "cancelled"))
     return [*found, _end(turn, outcome)]
@@ -70,14 +68,21 @@ def take_answered(turn: Turn) -> None:
     committed, called = turn.answering
     turn.answering = None
     if not (committed.done() and committed.exception() is not None):
-        turn.texts, turn.spent = [], None
+        turn.texts, turn.spent = [], []
         turn.open_calls.update((call.call_id, call) for call in called)
 
 
 def abandoned_calls(turn: Turn, outcome: BaseException) -> list[AnyRecord]:
-    """One result for each call that has none; what its tool may still answer comes too late."""
-    calls = tuple(turn.open_calls.values())
+    """One result for each call that has none in the log; what its tool may still answer comes too late.
+
+    A result that could not be stored is none. One that is on its way comes before this, or nothing of both comes.
+    """
+    calls = list(turn.open_calls.values())
     turn.open_calls.clear()
+    for call, committed in turn.answered.values():
+        if committed.done() and (committed.cancelled() or committed.exception() is not None):
+            calls.append(call)
+    turn.answered.clear()
     return no_results(turn, calls, outcome)
 
 

@@ -125,11 +125,15 @@ class Conversation:
         """Ask, and wait for the reply. Cancelling who waits takes the input back, or cancels its run."""
         not_inside(self._shared.session_id)
         item = await self._submit(input, when_busy, id, dict(overrides))
+        item.waiters += 1
         try:
             return await reply_of(item)
         except asyncio.CancelledError:
-            self._runner.abandon(item)
+            if item.waiters == 1:
+                self._runner.abandon(item)
             raise
+        finally:
+            item.waiters -= 1
 
     async def submit(
         self,
@@ -140,6 +144,7 @@ class Conversation:
     ) -> Handle:
         """Hand an input over. Returns when it is durable: its turn's first commit, or its place in the queue."""
         item = await self._submit(input, when_busy, id, dict(overrides))
+        item.waiters += 1  # for good: what was handed over runs, whoever else gives up on it
         await _accepted(item)
         return Handle(item, partial(not_inside, self._shared.session_id))
 
@@ -257,14 +262,14 @@ class Conversation:
         """Set the title that lists show."""
         self._check()
         info = Info(seq=0, ts=0, title=title if title is None else check_text(title, "a title"))
-        await asyncio.shield(self._journal.put(closed.info(self._log, info)))
+        await asyncio.shield(self._journal.put(closed.info(info)))
 
     async def archive(self, archived: bool = True) -> None:
         """Take it out of the usual lists, or back in."""
         self._check()
         if not isinstance(archived, bool):
             raise InvalidInput(f"archived is {archived!r}", hint="True or False")
-        await asyncio.shield(self._journal.put(closed.info(self._log, Info(seq=0, ts=0, archived=archived))))
+        await asyncio.shield(self._journal.put(closed.info(Info(seq=0, ts=0, archived=archived))))
 
     async def enable_jsonl_persistence(self, path: "str | os.PathLike[str]") -> None:
         """Keep this conversation in one readable file: its store when it lives in memory, else an export.
@@ -272,7 +277,7 @@ class Conversation:
         An empty conversation takes over what the file holds; a filled one is written to a new file.
         """
         desk = self._runner.desk
-        await self._move("enable_jsonl_persistence", lambda: persisting.enable(desk, path))
+        await self._move("enable_jsonl_persistence", lambda: persisting.enable(desk, self._known, path))
 
     async def compact(self) -> str:
         """Let a summary stand for older messages in later requests; the summary. The log keeps what it stands for."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..records.errors import PromptCancelled
 from ..records.event import State, WarningEvent
+from ..records.ids import new_turn_id
 from ..records.parts import AnyPart
 from ..records.record import AnyRecord, Queue
 from ..store.base import InboxRow, Op
@@ -59,6 +60,7 @@ class Desk:
         item.row = False
         if item in self.inbox.items:
             self.inbox.items.remove(item)
+            resolve(item.receipt, error)
             self.settle(item, error)
         resolve(item.receipt, error)
         self.changed()
@@ -77,8 +79,9 @@ class Desk:
         item.status = "failed" if failed else "resolved"
         item.outcome = outcome
         resolve(item.reply, outcome)
-        if not isinstance(outcome, PromptCancelled):
-            resolve(item.receipt, outcome if failed else None)
+        if not item.announced:  # its first commit has told, unless it never came to that
+            told = failed and not isinstance(outcome, PromptCancelled)
+            resolve(item.receipt, outcome if told else None)
         elif not item.row:  # else the commit of its row tells
             resolve(item.receipt, None)
         self.inbox.remember(item)
@@ -116,6 +119,16 @@ class Desk:
                 ops.append(rows.change_inbox(self.log.id, item.id, state="held"))
         if drafts:
             self.journal.put(Put(drafts, ops))
+
+    def put_back(self, item: Item) -> None:
+        """Its turn could not be begun. Where the store still has it, it waits there, and so it does here."""
+        if not item.row or (item.receipt is not None and not item.receipt.done()) or item.refused:
+            return
+        again = Item(item.id, item.source, item.parts, new_turn_id(), item.client_id)
+        again.digest, again.overrides, again.rank = item.digest, item.overrides, item.rank
+        again.row = again.announced = True
+        self.inbox.items.insert(0, again)
+        self.hold([again])
 
     def queue_record(self, item: Item, state: Any) -> Queue:
         return Queue(seq=0, ts=0, item=item.id, state=state, source=item.source)

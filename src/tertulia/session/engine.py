@@ -77,8 +77,10 @@ class Progress:
         self.messages = 0
         self.open_calls: dict[CallId, ToolCall] = {}
         self.answering: tuple[asyncio.Future[Any], tuple[ToolCall, ...]] | None = None  # in its commit
-        self.spent: ModelUsage | None = None  # what the last answer cost, until that is stored
+        self.spent: list[ModelUsage] = []  # what answers cost, until that is stored
+        self.counted: Finished | None = None  # the answer whose cost is in there already
         self.results: list[asyncio.Future[Any]] = []
+        self.answered: dict[CallId, tuple[ToolCall, asyncio.Future[Any]]] = {}  # results, durable or on their way
         self.unfinished: tuple[ToolCall, ...] = ()  # calls that a restart left waiting: they run first
         self.asked: dict[CallId, Approval] = {}  # questions that are not decided yet
         self.waiting: set[CallId] = set()  # calls that wait for a person

@@ -4,7 +4,7 @@ import asyncio
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from ..records.errors import ConversationNotFound, SessionNotFound
+from ..records.errors import ConversationClosed, ConversationNotFound, SessionNotFound
 from ..records.ids import ConversationId, SessionId, check_id
 from ..store.base import Listed, Store
 from ..store.open import open_store
@@ -81,10 +81,12 @@ class Host:
     async def delete(self, id: str) -> None:
         """Delete a conversation and what is stored of it, except what a living fork reaches."""
         conversation = await self.load(id)
-        session = self._sessions[conversation.session.id]
+        session = self._sessions.get(conversation.session.id)
+        if session is None:
+            raise ConversationClosed(f"conversation {id} was closed meanwhile", hint="delete it again")
         await session.delete_conversation(conversation.id)
         if not session.conversations:
-            del self._sessions[session.id]
+            self._sessions.pop(session.id, None)
             await session.aclose()
 
     async def close(self, id: str) -> None:

@@ -40,7 +40,7 @@ class Item:
 
     __slots__ = (
         "announced", "client_id", "delivered", "digest", "id", "outcome", "overrides", "parts", "rank", "receipt",
-        "reply", "row", "source", "status", "turn_id",
+        "reply", "row", "source", "status", "turn_id", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -66,10 +66,17 @@ class Item:
         self.receipt: asyncio.Future[Any] | None = None  # done when it is accepted for good
         self.reply: asyncio.Future[Any] | None = None  # made when somebody asks
         self.outcome: Any = None  # the Reply or the error, once it is settled
+        self.waiters = 0  # callers for whose sake it runs: without them nobody wants it any more
 
     @property
     def text(self) -> str:
         return describe(self.parts)
+
+
+    @property
+    def refused(self) -> bool:
+        """Whether it was never accepted: nothing of it is stored."""
+        return self.receipt is not None and self.receipt.done() and self.receipt.exception() is not None
 
 
 class Inbox:
@@ -125,16 +132,23 @@ class Inbox:
         return counts
 
     def all(self, max_length: int) -> list[PendingMessage]:
+        _check_length(max_length)
         return [self.show(item, max_length) for item in self.items]
 
     def show(self, item: Item, max_length: int = 120) -> PendingMessage:
         return _shown(item, max_length)
 
     def pending(self, max_length: int, include_resolved: bool) -> list[PendingMessage]:
+        _check_length(max_length)
         items = [_shown(item, max_length) for item in self.listed()]
         if include_resolved:
             items.extend(_shown(item, max_length) for item in self.history)
         return items
+
+
+def _check_length(value: object) -> None:
+    if type(value) is not int:
+        raise InvalidInput(f"max_length is {value!r}", hint="a number of characters")
 
 
 def preview(text: str, max_length: int) -> str:

@@ -6,7 +6,8 @@ together in the next. So what is not in flight can be withdrawn, and a batch tha
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -15,14 +16,14 @@ from ..records.clock import Clock, next_ts
 from ..records.codec import encode
 from ..records.errors import InvalidInput, PromptCancelled, StaleFence, StorageError
 from ..records.event import AnyEvent, IterationStart, TextDelta
-from ..records.record import AnyRecord, Queue
+from ..records.record import AnyRecord, Queue, Totals, TurnStart
 from ..store.base import AddBlobs, Append, Op, PutConversation, Row
 from ..transcript.path import BranchRow
 from ..transcript.replay import Envelope, events
-from ..transcript.retention import Retention, project, project_totals
+from ..transcript.retention import Retention, project
 from ..transcript.stats import count
 from .bus import Bus
-from .log import Log
+from .log import Log, Withheld
 from .owner import Owner
 
 Committed = asyncio.Future[tuple[AnyRecord, ...]]
@@ -40,11 +41,24 @@ class Put:
     """Drafts (records with seq 0) and other changes that belong in one commit.
 
     `output`: what a model said, which a cancel withdraws and which was streamed already. `ride`: starts no commit of
-    its own. `branch`: the drafts begin this new branch, which becomes the active one. `before` and `after`: transient
-    events that go out around the records' own.
+    its own. `branch`: the drafts begin this new branch, which becomes the active one, with the totals `kept` in the
+    store where they are not the same there. `row`: what it changes in the
+    conversation's row. `before` and `after`: transient events that go out around the records' own.
     """
 
-    __slots__ = ("after", "before", "branch", "committed", "drafts", "ops", "output", "ride", "turn")
+    __slots__ = (
+        "after",
+        "before",
+        "branch",
+        "committed",
+        "drafts",
+        "kept",
+        "ops",
+        "output",
+        "ride",
+        "row",
+        "turn",
+    )
 
     def __init__(
         self,
@@ -55,6 +69,7 @@ class Put:
         output: bool = False,
         ride: bool = False,
         branch: BranchRow | None = None,
+        row: Mapping[str, Any] | None = None,
     ) -> None:
         self.drafts = tuple(drafts)
         self.ops = tuple(ops)
@@ -62,6 +77,8 @@ class Put:
         self.output = output
         self.ride = ride
         self.branch = branch
+        self.kept: Totals | None = None
+        self.row = {"active": branch.n} if branch is not None else dict(row or {})
         self.before: tuple[AnyEvent, ...] = ()
         self.after: tuple[AnyEvent, ...] = ()
         self.committed: Committed = asyncio.get_running_loop().create_future()
@@ -82,6 +99,7 @@ class Journal:
         self._clock = clock
         self._pending: list[Put] = []
         self._flying: list[Put] = []
+        self._paused = False
         self._alone = False  # put one at a time: a group was refused because of one of its members
         self._message: str | None = None  # the msg of the last record
 
@@ -127,6 +145,16 @@ class Journal:
             await asyncio.wait(waiting)
         return waiting
 
+    async def pause(self) -> None:
+        """What was put before this is through; what is put from now on waits for `go_on`."""
+        while self._flying or self._pending:
+            await self.settled()
+        self._paused = True
+
+    def go_on(self) -> None:
+        self._paused = False
+        self._flush()
+
     def publish(self, event: AnyEvent) -> None:
         self._bus.publish(event)
 
@@ -135,7 +163,7 @@ class Journal:
         return self._bus.wanted(self.log.id)
 
     def _flush(self) -> None:
-        if self._flying or not self._pending:
+        if self._flying or not self._pending or self._paused:
             return
         fence = self.owner.fence
         if fence is None:
@@ -242,14 +270,19 @@ class _Batch:
         self._applies: list[Callable[[], None]] = []
         self.message = journal._message
         log = journal.log
+        self._row, self._updated = log.row, log.row.updated
         self._branch = log.branch
         self._seq, self._ts, self._totals = log.last, log.ts, log.totals
+        self._kept = log.kept_totals  # of what is stored
         self._begin()
         for record in journal.owed:
             self._add(record)
         for item in taken:
             self._take(item)
         self._end()
+        if self._row is not log.row:
+            row = msgspec.structs.replace(self._row, updated=self._updated)
+            self.ops.append(self._op(PutConversation(row=row)))
 
     def apply(self) -> None:
         for apply in self._applies:
@@ -264,38 +297,63 @@ class _Batch:
     def _take(self, item: Put) -> None:
         if item.branch is not None:
             self._end()
-            self._switch(item.branch)
-        before = (self._seq, self._ts, self._totals, self.message, len(self._appended), len(self._rows))
+        before = (self._seq, self._ts, self._totals, self._kept, self.message, self._branch)
+        appended, rows = len(self._appended), len(self._rows)
+        blobs, applies = len(self._blobs), len(self._applies)
+        if item.branch is not None:
+            self._switch(item.branch, item.kept)
         try:
             records = tuple(self._add(draft) for draft in item.drafts)
         except InvalidInput as error:
-            self._seq, self._ts, self._totals, self.message, appended, rows = before
-            del self._appended[appended:], self._rows[rows:]
+            self._seq, self._ts, self._totals, self._kept, self.message, self._branch = before
+            del self._appended[appended:], self._rows[rows:], self._blobs[blobs:], self._applies[applies:]
             _settle(item, error)
             return
         self.ops.extend(map(self._op, item.ops))
         self.puts.append(item)
         self.records.append(records)
+        if item.row:
+            self._row = msgspec.structs.replace(self._row, **item.row)
+            self._applies.append(partial(self._change, item.row))
+
+    def _change(self, row: dict[str, Any]) -> None:
+        """Of a row only what this commit was about: another may have changed the rest since it was put."""
+        log = self._journal.log
+        log.row = msgspec.structs.replace(log.row, **row)
 
     def _add(self, draft: AnyRecord) -> AnyRecord:
         journal = self._journal
+        if isinstance(draft, TurnStart):
+            draft = msgspec.structs.replace(draft, totals=self._totals)
         record = journal.stamp(draft, self._seq + 1, self._ts, self._totals.entries, self.message)
         stored = journal.stored(record)
-        if stored is not None:
-            self._rows.append(Row(record.seq, encode(stored)))
-            if stored.refs:
-                self._blobs.append(
-                    AddBlobs(
-                        conversation=journal.log.id, branch=self._branch.n, seq=record.seq, refs=stored.refs
-                    )
-                )
         if stored is not record:
-            journal.log.withheld[record.seq] = (self._branch.conversation, self._branch.n), record
+            branch = (self._branch.conversation, self._branch.n)
+            held = Withheld(branch, record, stored is not None)
+            self._applies.append(partial(journal.log.withheld.__setitem__, record.seq, held))
+        if stored is not None:
+            self._store(stored)
         self._appended.append(record)
         self._seq, self._ts = record.seq, record.ts
+        same = self._kept is self._totals
         self._totals = count(self._totals, record)
+        if stored is not None:
+            self._kept = self._totals if same else count(self._kept, stored)
         self.message = record.msg
         return record
+
+    def _store(self, record: AnyRecord) -> None:
+        if self._kept is not self._totals:
+            if record.is_entry:
+                record = msgspec.structs.replace(record, index=self._kept.entries)
+            elif isinstance(record, TurnStart):
+                record = msgspec.structs.replace(record, totals=self._kept)
+        self._rows.append(Row(record.seq, encode(record)))
+        if record.refs:
+            conversation, branch = self._journal.log.id, self._branch.n
+            self._blobs.append(
+                AddBlobs(conversation=conversation, branch=branch, seq=record.seq, refs=record.refs)
+            )
 
     def _op(self, op: Op) -> Op:
         """A title is content: where bodies are not stored, it is the conversation's in memory only."""
@@ -303,17 +361,18 @@ class _Batch:
             return PutConversation(row=msgspec.structs.replace(op.row, title=None))
         return op
 
-    def _switch(self, row: BranchRow) -> None:
+    def _switch(self, row: BranchRow, kept: Totals | None) -> None:
         """From here on the records stand in this new branch."""
         log = self._journal.log
         self._branch = row
         self._totals = row.totals
-        changed = msgspec.structs.replace(log.row, active=row.n)
-        self.ops.append(self._op(PutConversation(row=changed)))
+        self._kept = kept = row.totals if kept is None else kept
 
         def apply() -> None:
             log.branches[log.id, row.n] = row
-            log.row = changed
+            if kept is not row.totals:
+                log.kept[log.id, row.n] = kept
+            log.row = msgspec.structs.replace(log.row, active=row.n)
             log.forget()
 
         self._applies.append(apply)
@@ -331,13 +390,14 @@ class _Batch:
                 first=self._first,
                 last=self._seq,
                 rows=tuple(self._rows),
-                totals=project_totals(self._totals, journal.retention),
+                totals=self._kept,
                 ts=self._ts,
             )
         )
         self.ops.extend(self._blobs)
-        updated = self._ts
-        self._applies.append(lambda: journal.log.apply(appended, branch, updated))
+        self._updated = updated = self._ts
+        kept = self._kept if self._kept is not self._totals else None
+        self._applies.append(lambda: journal.log.apply(appended, branch, updated, kept))
         self._branch = branch
         self._begin()
 

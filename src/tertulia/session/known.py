@@ -1,19 +1,46 @@
 """Client ids: the same id with the same input is the same item, also after a restart."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..models.names import missing_hint
 from ..records.codec import decode_lenient
-from ..records.errors import ConfigError, IdConflict, PromptCancelled, TertuliaError, UnknownModelError
+from ..records.errors import (
+    AuthenticationFailed,
+    BadModelRequest,
+    ConfigError,
+    ContextFull,
+    EmptyReply,
+    IdConflict,
+    InternalError,
+    InvalidInput,
+    ModelConnectionError,
+    ModelError,
+    OutputInvalid,
+    Overloaded,
+    PromptCancelled,
+    RateLimited,
+    RequestRefused,
+    StorageError,
+    TertuliaError,
+    TurnTimeout,
+    UnknownModelError,
+)
 from ..records.ids import TurnId, new_item_id
 from ..records.parts import AnyPart
 from ..records.record import AnyRecord, Message, ToolCall, TurnEnd, TurnStart
-from ..store.base import ClientIdRow
+from ..store.base import ClientIdRow, PutClientId, Store
+from . import rows
 from .inbox import Inbox, Item
 from .inputs import digest
 from .journal import Journal
 from .log import Log
 from .reply import Reply
+
+ENDS: tuple[type[TertuliaError], ...] = (
+    RateLimited, Overloaded, ModelConnectionError, ContextFull, AuthenticationFailed, RequestRefused, BadModelRequest,
+    EmptyReply, OutputInvalid, ModelError, TurnTimeout, StorageError, ConfigError, InvalidInput, InternalError,
+)  # fmt: skip
+"""What a turn may end with, told again by its code."""
 
 
 class KnownIds:
@@ -32,15 +59,37 @@ class KnownIds:
 
     async def find(self, id: str, parts: tuple[AnyPart, ...], inbox: Inbox) -> Item | None:
         """The item that this id stands for; IdConflict when it came with another input."""
+        if id in self._items and self._items[id].refused:
+            del self._items[id]
         if id not in self._items and not self.fresh:
             row = await self._log.store.client_id(self._log.id, id)
             if row is not None and id not in self._items:
                 _same(id, row.digest, parts)
                 self._items[id] = await self._found(row, parts, inbox)
         item = self._items.get(id)
-        if item is not None:
-            _same(id, item.digest, parts)
+        if item is None:
+            return None
+        if item.outcome is not None:  # its start could not be stored, and it waits again
+            item = next((each for each in inbox.items if each.id == item.id), item)
+        _same(id, item.digest, parts)
+        self._items[id] = item
         return item
+
+    async def move(
+        self, store: Store, keeps: Callable[[Item], bool], waiting: Iterable[Item]
+    ) -> list[PutClientId]:
+        """What a store that takes the conversation over has to be told: all ids that may be stored.
+
+        Those of inputs that wait come with their rows. Where the store knows an id already, the store is right.
+        """
+        told: list[PutClientId] = []
+        taken = {item.id for item in waiting if item.row}
+        for id, item in list(self._items.items()):
+            if await store.client_id(self._log.id, id) is not None:
+                del self._items[id]
+            elif item.id not in taken and not item.refused and keeps(item):
+                told.append(rows.put_client_id(self._log.id, item, item.turn_id if item.delivered else None))
+        return told
 
     async def _found(self, row: ClientIdRow, parts: tuple[AnyPart, ...], inbox: Inbox) -> Item:
         waiting = next((item for item in inbox.items if item.id == row.item), None)
@@ -51,6 +100,7 @@ class KnownIds:
             return self.parked
         item = Item(row.item or new_item_id(), "prompt", parts, row.turn or TurnId(""), row.client_id)
         item.digest = row.digest
+        item.delivered = row.turn is not None
         item.outcome = await self._outcome(row)
         item.status = "failed" if isinstance(item.outcome, BaseException) else "resolved"
         return item
@@ -64,7 +114,7 @@ class KnownIds:
         if end is None or end.status == "cancelled":
             return PromptCancelled("this input was cancelled")
         if end.status != "completed":
-            return UnknownModelError(end.error or f"this input failed ({end.code})", code=end.code)
+            return _failed(end)
         said = [r for r in records if isinstance(r, Message) and r.role == "assistant" and r.status == "ok"]
         return Reply(
             text=said[-1].text if said else "",
@@ -98,6 +148,12 @@ def _same(id: str, known: bytes | None, parts: tuple[AnyPart, ...]) -> None:
         raise IdConflict(
             f"the id {id!r} was used with another input", hint="give each input an id of its own"
         )
+
+
+def _failed(end: TurnEnd) -> TertuliaError:
+    """The error of then, as far as its code tells it."""
+    kind = next((kind for kind in ENDS if kind.code == end.code), UnknownModelError)
+    return kind(end.error or f"this input failed ({end.code})", code=end.code)
 
 
 def no_model() -> ConfigError:

@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
+import msgspec
+
 from ..records.codec import decode_lenient
 from ..records.ids import ConversationId
-from ..records.record import AnyRecord, TurnEnd
+from ..records.record import AnyRecord, Totals, TurnEnd, TurnStart
 from ..store.base import Store
 from ..transcript.path import Segment
 from ..transcript.repair import repair
+from ..transcript.stats import count, plus
 from .desk import Desk
 from .journal import Journal, Put
 from .log import Log
@@ -20,29 +23,53 @@ async def read(
     log: Log | None, store: Store, path: Sequence[Segment], after: int = 0
 ) -> AsyncGenerator[list[AnyRecord], None]:
     """The records of a path behind a seq, in chunks. What only memory has, memory gives."""
+    hidden = log.hidden(path) if log is not None else []
     while path:
         rows = await store.read(path, after=after, limit=CHUNK)
         last = rows[-1].seq if len(rows) == CHUNK else None
         records = [decode_lenient(row.data, row.seq) for row in rows]
         if log is not None and log.withheld:
-            found = {row.seq: record for row, record in zip(rows, records, strict=True)}
-            spans: dict[tuple[ConversationId, int], tuple[int, int]] = {
-                (part.conversation, part.branch): (
-                    max(part.after, after),
-                    part.until if last is None else min(part.until, last),
-                )
-                for part in path
-            }
-            for seq, (branch, record) in log.withheld.items():
-                low, high = spans.get(branch, (0, 0))
-                if low < seq <= high:
-                    found[seq] = record
-            records = [found[seq] for seq in sorted(found)]
+            records = _with_withheld(log, path, _counted(records, hidden), after, last)
         if records:
             yield records
         if last is None:
             return
         after = last
+
+
+def _with_withheld(
+    log: Log, path: Sequence[Segment], stored: Sequence[AnyRecord], after: int, last: int | None
+) -> list[AnyRecord]:
+    """These records, and what memory has between them and in their place."""
+    found = {record.seq: record for record in stored}
+    spans: dict[tuple[ConversationId, int], tuple[int, int]] = {
+        (part.conversation, part.branch): (
+            max(part.after, after),
+            part.until if last is None else min(part.until, last),
+        )
+        for part in path
+    }
+    for seq, held in log.withheld.items():
+        low, high = spans.get(held.branch, (0, 0))
+        if low < seq <= high:
+            found[seq] = held.record
+    return [found[seq] for seq in sorted(found)]
+
+
+def _counted(stored: Sequence[AnyRecord], hidden: Sequence[AnyRecord]) -> Sequence[AnyRecord]:
+    """The records as memory counts them: with what is hidden from the store before them."""
+    if not hidden:
+        return stored
+    found, left, before = [], list(reversed(hidden)), Totals()
+    for record in stored:
+        while left and left[-1].seq < record.seq:
+            before = count(before, left.pop())
+        if isinstance(record, TurnStart):
+            record = msgspec.structs.replace(record, totals=plus(record.totals, before))
+        elif record.is_entry and before.entries:
+            record = msgspec.structs.replace(record, index=(record.index or 0) + before.entries)
+        found.append(record)
+    return found
 
 
 async def records(log: Log) -> list[AnyRecord]:

@@ -4,6 +4,7 @@ Only the journal changes it, after a commit; everyone else reads.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,11 +27,30 @@ class Live:
         self.texts: list[str] = []
 
 
+class Withheld(NamedTuple):
+    """What memory has and the store was not given: where it stands, and whether the store has a part of it."""
+
+    branch: tuple[ConversationId, int]
+    record: AnyRecord
+    kept: bool
+
+
+class Cut(NamedTuple):
+    """Where a path is cut, and the totals of what stands before: in memory, and in the store."""
+
+    at: int
+    totals: Totals
+    kept: Totals
+
+
 class Log:
     """`tail` (what stands from the last turn_end on), `entries` and `context` are empty until loaded.
 
     The other records of the past are read from the store when somebody asks for them: a turn holds two or three
     entries, and as many records that nobody looks at twice. `last` counts over all branches of the conversation.
+
+    Where a retention kept entries out of the store, memory counts them and the store does not: a record's index and
+    the totals of a branch are smaller there. `kept` has the totals of such branches as the store has them.
     """
 
     def __init__(self, opened: Opened, store: Store) -> None:
@@ -42,8 +62,8 @@ class Log:
         self.tail: list[AnyRecord] | None = None
         self.entries: list[AnyEntry] = []
         self.context = Context()
-        # What memory still has and the store was not given, by seq, with the branch in which it stands.
-        self.withheld: dict[int, tuple[tuple[ConversationId, int], AnyRecord]] = {}
+        self.withheld: dict[int, Withheld] = {}  # by seq
+        self.kept: dict[tuple[ConversationId, int], Totals] = {}
         self.live: Live | None = None
         self.token_factor = 1.0  # what a provider counts, to what we estimate
         self.notice: AnyEvent | None = None  # what nobody was there to be told: the next one who follows is
@@ -77,8 +97,28 @@ class Log:
     def totals(self) -> Totals:
         return self.branch.totals
 
+    @property
+    def kept_totals(self) -> Totals:
+        return self.kept.get((self.id, self.row.active), self.totals)
+
+    def hidden(self, path: Sequence[Segment]) -> list[AnyRecord]:
+        """The records of a path that the store has nothing of."""
+        spans = {(part.conversation, part.branch): part for part in path}
+        return [
+            held.record
+            for seq, held in sorted(self.withheld.items())
+            if not held.kept
+            and (part := spans.get(held.branch)) is not None
+            and part.after < seq <= part.until
+        ]
+
     def adopt(self, opened: Opened) -> None:
-        """Rows as the store has them now; what was loaded is forgotten when it may be out of date."""
+        """Rows as the store has them now; what was loaded is forgotten when it may be out of date.
+
+        What the store has nothing of goes with them, as their totals do not count it.
+        """
+        self.kept = {}
+        self.withheld = {seq: held for seq, held in self.withheld.items() if held.kept}
         changed = opened.last != self.last or opened.conversation.active != self.row.active
         self.row = opened.conversation
         self.branches = {(row.conversation, row.n): row for row in opened.branches}
@@ -106,9 +146,13 @@ class Log:
         own = [row for row in self.branches.values() if row.conversation == self.id and row.last > row.at]
         return (*inherited, *(Segment(self.id, row.n, row.at, row.last) for row in own))
 
-    def apply(self, records: Sequence[AnyRecord], branch: BranchRow, updated: int) -> None:
+    def apply(
+        self, records: Sequence[AnyRecord], branch: BranchRow, updated: int, kept: Totals | None
+    ) -> None:
         """What one commit appended to the active branch."""
         self.branches[self.id, branch.n] = branch
+        if kept is not None:
+            self.kept[self.id, branch.n] = kept
         self.last = branch.last
         self.ts = records[-1].ts
         for record in records:

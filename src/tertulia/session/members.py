@@ -74,7 +74,7 @@ class Members:
         branch = BranchRow(conversation=id, n=0)
         made = self.add(Log(branching.opened(row, (branch,), 0), self.shared.store), setup, fresh=True)
         made._journal.creation = (*self._session_row(), *branching.creation(row, branch))
-        named = closed.info(made._log, Info(seq=0, ts=0, title=title)) if title else Put()
+        named = closed.info(Info(seq=0, ts=0, title=title)) if title else Put()
         await asyncio.shield(made._journal.put(named))
         return made
 
@@ -87,13 +87,13 @@ class Members:
 
     async def reopened(self, id: ConversationId) -> Conversation:
         """An open conversation, or a stored one of this Session that was closed, opened again."""
-        found = self.open.get(id)
-        if found is not None and found._runner.closed:
-            await found.close()
         return await self._alone(id, lambda: self._open_again(id))
 
     async def _open_again(self, id: ConversationId) -> Conversation:
         found = self.open.get(id)
+        if found is not None and found._runner.closed:
+            await found.close()
+            found = self.open.get(id)
         if found is None:
             opened = await self.shared.store.open(id)
             if opened.conversation.session != self.shared.session_id:
@@ -117,7 +117,7 @@ class Members:
             return await self._fork(parent, index, id)
         if index is not None:
             await load(parent._log)
-            if existing.parent != (parent.id, (await branching.cut_before_message(parent._log, index))[0]):
+            if existing.parent != (parent.id, (await branching.cut_before_message(parent._log, index)).at):
                 raise IdConflict(f"the id {id!r} names a fork from another message")
         return existing
 
@@ -127,10 +127,10 @@ class Members:
         if index is not None or parent._log.open_turn or parent._log.store is not self.shared.store:
             await load(parent._log)
         log = parent._log
-        cut = branching.cut_now(log) if index is None else await branching.cut_before_message(log, index)
+        cut = await (branching.cut_now(log) if index is None else branching.cut_before_message(log, index))
         setup = parent._setup.child()
         row = branching.new_conversation(
-            child_id, self.shared.session_id, setup, now, parent=(parent.id, cut[0])
+            child_id, self.shared.session_id, setup, now, parent=(parent.id, cut.at)
         )
         if log.store is self.shared.store:
             return self.add(await branching.fork(log, parent._journal, row, cut), setup, fresh=True)
@@ -192,15 +192,13 @@ class Members:
 
     async def _existing_fork(self, parent: Conversation, id: ConversationId) -> Conversation | None:
         found = self.open.get(id)
-        if found is not None:
-            if found.parent is None or found.parent[0] != parent.id:
-                raise IdConflict(f"the id {id!r} names another conversation")
-            return found
         try:
-            await self.shared.store.open(id)
+            row = (await self.shared.store.open(id)).conversation if found is None else found._log.row
         except ConversationNotFound:
             return None
-        raise IdConflict(f"the id {id!r} names a conversation that is stored already")
+        if row.session != self.shared.session_id or row.parent is None or row.parent[0] != parent.id:
+            raise IdConflict(f"the id {id!r} names another conversation")
+        return await self._open_again(id)
 
     async def delete(self, conversation: Conversation, timeout: float) -> None:
         bus, journal = self.shared.bus, conversation._journal

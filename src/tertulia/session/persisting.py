@@ -35,10 +35,12 @@ from ..store.base import (
     Store,
 )
 from ..transcript.path import BranchRow, Segment, segments
+from . import rows
 from .desk import Desk
 from .journal import Journal, Put
+from .known import KnownIds
 from .loading import catch_up, read, records
-from .log import Log
+from .log import Cut, Log
 from .owner import Owner
 
 _files: dict[str, Store] = {}
@@ -47,7 +49,7 @@ _files: dict[str, Store] = {}
 CHUNK = 5000  # records in one batch of a copy
 
 
-async def enable(desk: Desk, path: "str | os.PathLike[str]") -> None:
+async def enable(desk: Desk, known: KnownIds, path: "str | os.PathLike[str]") -> None:
     """The conversation is idle, claimed and loaded. Nothing is changed when this raises."""
     log, journal = desk.log, desk.journal
     if journal.retention.kind in ("none", "headers_only"):
@@ -63,15 +65,20 @@ async def enable(desk: Desk, path: "str | os.PathLike[str]") -> None:
 
     store = await JsonlStore.at_file(path, log.id, clock=desk.shared.clock)
     try:
+        await journal.pause()  # what is put meanwhile goes where the log goes
         found = await _found(store, log)
         if desk.shared.store.durable:
             await _follow(log, journal, store, found, path)
         else:
-            await _move(desk, store, found, path)
+            await _move(desk, known, store, found, path)
     except BaseException:
         await store.aclose()
         raise
+    finally:
+        journal.go_on()
     _files[real] = store
+    if found is not None:
+        await journal.flush()
 
 
 def _real(path: object) -> str:
@@ -97,60 +104,62 @@ async def _found(store: Store, log: Log) -> Opened | None:
     return opened if opened.last else None
 
 
-async def _move(desk: Desk, store: Store, found: Opened | None, path: Any) -> None:
+async def _move(desk: Desk, known: KnownIds, store: Store, found: Opened | None, path: Any) -> None:
     """The file becomes the store: with what it holds, or with what memory holds."""
     log, journal = desk.log, desk.journal
-    if found is not None and log.totals.entries:
+    waiting = [item for item in desk.inbox.items if item.row]
+    if found is not None and (log.totals.entries or waiting):
         raise IdConflict(
             f"{path} holds a conversation already, and so does {log.id}",
             hint="restore it into an empty conversation",
         )
+    owner = Owner(store, journal.session_id if found is None else found.conversation.session)
+    fence = await store.claim(owner.session)
+    queue: list[Op] = [rows.put_inbox(log.id, item, desk.shared.clock.now()) for item in waiting]
+    queue += await known.move(store, desk.keeps_bodies_of, waiting)
     if found is None:
-        owner = Owner(store, journal.session_id)
-        fence = await store.claim(owner.session)
-        await _copy(log, store, fence)
-    else:
-        owner = Owner(store, found.conversation.session)
-        fence = await store.claim(owner.session)
+        await _copy(log, store, fence, queue=queue)
+    elif queue:
+        await store.commit(tuple(queue), fence)
     owner.fence = fence
     opened = await store.open(log.id)
     if found is None:
         _keep_content(log, opened)
     else:
         log.adopt(opened)
-    log.store, journal.owner, journal.creation = store, owner, ()
+    log.store, journal.owner, journal.creation, known.fresh = store, owner, (), False
     if found is not None:
         await catch_up(desk)
-        await journal.flush()
 
 
 def _keep_content(log: Log, opened: Opened) -> None:
     """The same records under the rows of the file, which are those of the active path alone."""
+    here, totals, kept = (log.id, 0), log.totals, log.kept_totals
     log.branches = {(row.conversation, row.n): row for row in opened.branches}
+    log.branches[here] = msgspec.structs.replace(log.branches[here], totals=totals)
+    log.kept = {here: kept} if kept is not totals else {}
     log.row = msgspec.structs.replace(log.row, active=0, parent=None)
-    log.withheld = {seq: ((log.id, 0), record) for seq, (_, record) in log.withheld.items()}
+    log.withheld = {seq: held._replace(branch=here) for seq, held in log.withheld.items()}
 
 
-async def _copy(log: Log, store: Store, fence: Fence, after: int = 0) -> None:
-    """The active path, as one branch without a parent."""
-    found = [record for record in await _stored(log, after) if record.seq <= log.last]
+async def _copy(log: Log, store: Store, fence: Fence, after: int = 0, queue: Sequence[Op] = ()) -> None:
+    """The active path, as one branch without a parent, with what waits and the ids that were used."""
+    found = await _stored(log, after)
+    begins: Batch = ()
     if not after:
-        row = msgspec.structs.replace(log.row, active=0, parent=None)
-        await store.commit(
-            (
-                PutSession(session=fence.session, root=log.id),
-                PutConversation(row=row),
-                PutBranch(row=BranchRow(conversation=log.id, n=0)),
-            ),
-            fence,
+        begins = (
+            PutSession(session=fence.session, root=log.id),
+            PutConversation(row=msgspec.structs.replace(log.row, active=0, parent=None)),
+            PutBranch(row=BranchRow(conversation=log.id, n=0)),
+            *queue,
         )
     first = after + 1
-    for start in range(0, len(found), CHUNK):
+    for start in range(0, max(1, len(found)), CHUNK):
         part = found[start : start + CHUNK]
         await _copy_blobs(log.store, store, part)
         last = part[-1].seq if start + CHUNK < len(found) else log.last
-        await store.commit(appended(log, part, first, last, log.totals), fence)
-        first = last + 1
+        await store.commit((*begins, *appended(log, part, first, last, log.kept_totals)), fence)
+        first, begins = last + 1, ()
 
 
 async def _stored(log: Log, after: int = 0) -> list[AnyRecord]:
@@ -164,13 +173,13 @@ async def _copy_blobs(source: Store, target: Store, records: Sequence[AnyRecord]
 
 
 async def fork_copy(
-    log: Log, journal: Journal, store: Store, row: ConversationRow, cut: tuple[int, Totals]
+    log: Log, journal: Journal, store: Store, row: ConversationRow, cut: Cut
 ) -> tuple[Log, Batch]:
     """A fork of what has a file of its own: it lives in the Session's store, so it takes a copy of the prefix along.
 
     The child's log, and what creates it.
     """
-    at, totals = cut
+    at, totals = cut.at, cut.totals
     prefix = [record for record in await records(log) if record.seq <= at]
     await _copy_blobs(log.store, store, prefix)
     branch = BranchRow(conversation=row.id, n=0, last=at, totals=totals)
@@ -221,7 +230,7 @@ class Mirror:
                 last = self._log.last if not records else records[-1].seq
                 await _copy_blobs(self._log.store, self._store, records)
                 await self._store.commit(
-                    appended(self._log, records, self._last + 1, last, self._log.totals), self._fence
+                    appended(self._log, records, self._last + 1, last, self._log.kept_totals), self._fence
                 )
                 self._last = last
         except TertuliaError as error:
@@ -244,9 +253,9 @@ async def _follow(log: Log, journal: Journal, store: Store, found: Opened | None
 
 
 async def _same_log(log: Log, store: Store, found: Opened, path: Any) -> None:
-    rows = await store.read(_tip(found), limit=1, reverse=True)
+    last = await store.read(_tip(found), limit=1, reverse=True)
     ours = {record.seq: record for record in await _stored(log)}
-    if not rows or rows[0].seq not in ours or encode(ours[rows[0].seq]) != rows[0].data:
+    if not last or last[0].seq not in ours or encode(ours[last[0].seq]) != last[0].data:
         raise IdConflict(f"{path} holds another conversation", hint="give a file of its own")
 
 

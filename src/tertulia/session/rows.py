@@ -15,6 +15,7 @@ def put_inbox(conversation: ConversationId, item: Item, now: int) -> PutInbox:
         item=item.id,
         source=item.source,
         body=body_of(item),
+        state="held" if item.status == "held" else "queued",
         client_id=item.client_id,
         ts=now,
     )
@@ -41,9 +42,9 @@ def change_inbox(
 
 
 def put_client_id(
-    conversation: ConversationId, item: Item, turn: TurnId, status: TurnStatus | None = None
+    conversation: ConversationId, item: Item, turn: TurnId | None, status: TurnStatus | None = None
 ) -> PutClientId:
-    """That the id was used, by which turn, and (at its end) how that ended; the reply is read from the log."""
+    """That the id was used, by which turn (None: it never ran), and how that ended; the reply is in the log."""
     assert item.client_id is not None
     assert item.digest is not None
     row = ClientIdRow(

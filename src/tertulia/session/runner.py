@@ -167,12 +167,14 @@ class Runner:
             without_end(self, turn, error)  # it never stood in the log
             return
         drafts = closing.drafts(turn, outcome)
-        ops: list[Op] = []
-        item = turn.item
-        if item is not None and item.client_id is not None and self.desk.keeps_bodies_of(item):
-            ops.append(rows.put_client_id(self.log.id, item, turn.id, closing.status_of(outcome)))
+        status = closing.status_of(outcome)
+        ops: list[Op] = [
+            rows.put_client_id(self.log.id, item, turn.id, status)
+            for item in turn.items
+            if item.client_id is not None and self.desk.keeps_bodies_of(item)
+        ]
         put = Put(drafts, ops, turn=turn.id, output=True)
-        put.before = (self.desk.state(closing.status_of(outcome), None, turn),)
+        put.before = (self.desk.state(status, None, turn),)
         turn.ended = self.journal.put(put)
         turn.ended.add_done_callback(partial(self._end_committed, turn))
 
@@ -247,9 +249,10 @@ class Runner:
 
     def cancel(self, *, keep_queue: bool = False) -> CancelResult:
         active = self.cancel_turn("cancelled")
-        if keep_queue:
-            return CancelResult(active=active)
         waiting = list(self.inbox.runnable())
+        if keep_queue:  # a prompt that waits for its slot is what runs: no list of the queue shows it
+            direct = [item for item in waiting if item.source == "prompt"]
+            waiting = direct[:1] if self.turn is None else []
         active = active or any(item.source == "prompt" for item in waiting)
         dropped = self.desk.drop(waiting, PromptCancelled("cancelled while it was queued"), "dropped")
         self.withdraw_ticket()

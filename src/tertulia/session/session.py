@@ -135,7 +135,7 @@ class Session:
 
     def conversation(self, id: str) -> Conversation:
         """An open conversation of this Session."""
-        found = self._members.open.get(ConversationId(id))
+        found = self._members.open.get(ConversationId(check_id(id)))
         if found is None:
             raise ConversationNotFound(f"this session has no open conversation {id}")
         return found
@@ -147,14 +147,14 @@ class Session:
 
     async def close_conversation(self, id: str, timeout: float = 10.0) -> None:
         """Cancel what it runs, wait that long at most, free it. What is stored stays. Harmless when it is closed."""
-        found = self._members.open.get(ConversationId(id))
+        found = self._members.open.get(ConversationId(check_id(id)))
         if found is not None:
             await found.close("cancel", timeout)
 
     async def delete_conversation(self, id: str, timeout: float = 10.0) -> None:
         """Close it, and delete what is stored of it, except what a living fork reaches."""
         self._check_open()
-        conversation = await self._members.reopened(ConversationId(id))
+        conversation = await self._members.reopened(ConversationId(check_id(id)))
         await asyncio.shield(asyncio.ensure_future(self._members.delete(conversation, timeout)))
 
     def events(self, since: int | None = None) -> EventStream:

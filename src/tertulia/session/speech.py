@@ -1,6 +1,9 @@
 """What a turn's model says: announced, streamed to those who watch, and committed as one answer."""
 
 import asyncio
+from typing import Any
+
+import msgspec
 
 from ..models.base import Call, Finished
 from ..records.event import IterationStart, TextDelta, ThoughtDelta
@@ -53,7 +56,7 @@ async def answer(turn: Turn, finished: Finished, *, reported: bool = False) -> t
     committed = turn.journal.put(Put(drafts, turn=turn.id, output=True))
     turn.answering = (committed, called)
     await asyncio.shield(committed)
-    turn.answering = turn.spent = None
+    turn.answering, turn.spent = None, []
     turn.open_calls.update((call.call_id, call) for call in called)
     turn.tool_calls += len(called)
     turn.message_id, turn.texts, turn.journal.log.live = None, [], None
@@ -83,6 +86,7 @@ def answer_drafts(turn: Turn, finished: Finished, *, reported: bool = False) -> 
         turn.said = text
     used: set[CallId] = set()
     for call in finished.calls:
+        args, invalid = _arguments(call)
         drafts.append(
             ToolCall(
                 seq=0,
@@ -90,19 +94,40 @@ def answer_drafts(turn: Turn, finished: Finished, *, reported: bool = False) -> 
                 turn=id,
                 msg=msg,
                 call_id=_call_id(call, used),
-                name=call.name,
-                args=call.args,
-                invalid=call.invalid,
+                name=storable(call.name),
+                args=args,
+                invalid=invalid,
                 reported=reported,
             )
         )
+    if turn.counted is not finished:
+        spend(turn, finished)
+    turn.counted = None
+    return [*drafts, *turn.spent]
+
+
+def spend(turn: Turn, finished: Finished) -> None:
+    """It is paid for, whatever becomes of what it says."""
+    turn.counted = finished
     turn.usage += finished.usage
     if finished.cost is not None:
         turn.cost = (turn.cost or 0.0) + finished.cost
-    turn.spent = ModelUsage(
-        seq=0, ts=0, turn=turn.id, model=turn.model_name, usage=finished.usage, cost=finished.cost
+    turn.spent.append(
+        ModelUsage(seq=0, ts=0, turn=turn.id, model=turn.model_name, usage=finished.usage, cost=finished.cost)
     )
-    return [*drafts, turn.spent]
+
+
+def _arguments(call: Call) -> tuple[dict[str, Any], str | None]:
+    """Half characters are told to the model: the words of a call, unlike a text's, are not ours to mend."""
+    if call.invalid is not None:
+        return call.args, storable(call.invalid)
+    try:
+        msgspec.json.encode(call.args)
+    except UnicodeEncodeError:
+        return {}, repr(call.args)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        pass  # a defect of the model's class, which the commit names
+    return call.args, None
 
 
 def _call_id(call: Call, used: set[CallId]) -> CallId:

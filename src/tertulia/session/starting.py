@@ -73,6 +73,7 @@ def view(desk: Desk, turn: Turn) -> View:
 def begin(desk: Desk, setup: Setup, turn: Turn) -> None:
     """Hand over the first commit: turn_start, the queue's record, the user's message."""
     item = turn.item
+    turn.store = desk.log.store  # a file may have become it while the turn waited
     start = TurnStart(
         seq=0,
         ts=0,
@@ -80,7 +81,6 @@ def begin(desk: Desk, setup: Setup, turn: Turn) -> None:
         item=item.id if item else None,
         engine=setup.engine.name,
         model=turn.model_name,
-        totals=desk.log.totals,
     )
     drafts: list[AnyRecord] = [start]
     ops: list[Op] = []
@@ -115,6 +115,8 @@ def take_in(desk: Desk, turn: Turn, item: Item) -> "asyncio.Future[Any]":
     ops: list[Op] = []
     drafts = desk.delivered(item, ops)
     drafts.append(Message(seq=0, ts=0, turn=turn.id, role="user", parts=item.parts, origin="steer"))
+    if item.client_id is not None and desk.keeps_bodies_of(item):
+        ops.append(rows.put_client_id(desk.log.id, item, turn.id))
     return desk.journal.put(Put(drafts, ops, turn=turn.id))
 
 

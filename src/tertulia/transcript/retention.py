@@ -23,7 +23,6 @@ from ..records.record import (
     Settings,
     ToolCall,
     ToolResult,
-    Totals,
     TurnEnd,
     TurnStart,
     Unknown,
@@ -100,11 +99,6 @@ def project(record: AnyRecord, retention: Retention, now: int) -> AnyRecord | No
     return headers(record) if retention.then == "headers_only" else None
 
 
-def project_totals(totals: Totals, retention: Retention) -> Totals:
-    """The totals that go with what is stored: a log without entries counts none."""
-    return Totals() if retention.kind == "none" else totals
-
-
 def headers(record: AnyRecord) -> AnyRecord:
     """The record without its body. One that has none, or lost it before, is given back as it is."""
     less = _LESS.get(type(record))
@@ -117,7 +111,7 @@ def headers(record: AnyRecord) -> AnyRecord:
 
 def _bounds(record: AnyRecord) -> AnyRecord | None:
     if isinstance(record, TurnStart):
-        return msgspec.structs.replace(record, totals=Totals(), refs=())
+        return msgspec.structs.replace(record, refs=())
     return headers(record) if isinstance(record, TurnEnd) else None
 
 

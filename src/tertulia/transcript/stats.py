@@ -29,6 +29,21 @@ def count(totals: Totals, record: AnyRecord) -> Totals:
     )
 
 
+def plus(one: Totals, other: Totals) -> Totals:
+    """The totals of two stretches of a path together."""
+    costs = [each.cost for each in (one, other) if each.cost is not None]
+    return Totals(
+        one.entries + other.entries,
+        one.user_messages + other.user_messages,
+        one.assistant_messages + other.assistant_messages,
+        one.tool_calls + other.tool_calls,
+        one.tool_results + other.tool_results,
+        max(one.updated, other.updated),
+        one.usage + other.usage,
+        sum(costs) if costs else None,
+    )
+
+
 def totals(records: Iterable[AnyRecord]) -> Totals:
     result = Totals()
     for record in records:

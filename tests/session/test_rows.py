@@ -1,0 +1,52 @@
+"""A conversation's row has several writers: none undoes what another has done."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tertulia import Session
+from tertulia.records.errors import StorageError, StoreFull
+from tertulia.testing import ScriptedModel
+from tests.session.kit import store_of
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.req("S0-03")
+@pytest.mark.parametrize("ticks", range(0, 40, 3))
+@pytest.mark.parametrize("kind", ["branch", "resume"])
+async def test_a_title_given_while_the_path_changes_keeps_both(tmp_path: Path, kind: str, ticks: int) -> None:
+    path = tmp_path / "s.db"
+    async with Session.open(model=ScriptedModel(default="ok"), store=path) as session:
+        for text in ("one", "two"):
+            await session.prompt(text)
+        end = next(record for record in await session.records() if record.type == "turn_end")
+        entries = (await session.transcript())[:2]
+        change = (
+            session.branch(f"{session.root.id}:{end.seq}") if kind == "branch" else session.resume(entries)
+        )
+        moving = asyncio.ensure_future(change)
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        await asyncio.gather(session.rename("title"), session.archive(), moving)
+        await session.prompt("three")
+        said = [entry.text for entry in await session.transcript()]
+        assert (said, session.root.title) == (["one", "ok", "three", "ok"], "title")
+    async with Session.open(id=session.id, model=ScriptedModel(), store=path) as session:
+        assert [entry.text for entry in await session.transcript()] == said
+        assert session.root.title == "title"
+
+
+async def test_a_title_that_could_not_be_stored_is_none(tmp_path: Path) -> None:
+    async with store_of("sqlite", tmp_path) as store:
+        async with Session.open(model=ScriptedModel(default="ok"), store=store) as session:
+            await session.prompt("one")
+            await session.rename("first")
+            store.fail(StoreFull("the disk is full"))
+            with pytest.raises(StorageError):
+                await session.rename("second")
+            assert session.root.title == "first"
+            await session.archive()
+            assert session.root.title == "first"
+        assert [row.title for row in (await store.list(archived=None)).rows] == ["first"]

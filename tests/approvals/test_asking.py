@@ -191,6 +191,8 @@ async def test_under_a_ttl_a_grant_goes_with_the_records(place: str) -> None:
         assert isinstance(row, GrantRow)
         assert row.expires is not None
         assert row.expires <= clock.now() + 60_000_000
+        await clock.advance(61)
+        assert made.approvals.grants() == []
 
 
 async def test_a_stored_grant_that_cannot_be_read_grants_nothing(place: str) -> None:

@@ -87,6 +87,21 @@ async def test_it_outlives_a_close_and_goes_on(place: str) -> None:
         assert [event.type for event in seen.events].count("approval_request") == 0
 
 
+@pytest.mark.parametrize("order", [("deny", "allow_once"), ("deny", "allow_session"), ("allow_once", "deny")])
+async def test_of_two_who_take_it_up_at_once_the_first_wins(place: str, order: tuple[str, str]) -> None:
+    for _ in range(3):
+        id, ran = await leave_one(place, "a"), []  # type: ignore[var-annotated]
+        async with session(["end"], [asking(ran)], id=id, store=place) as (made, _):
+            (approval,) = made.approvals.pending()
+            said = await asyncio.gather(
+                *(made.approvals.answer(approval.id, option) for option in order), return_exceptions=True
+            )
+            assert said[0] is None
+            assert isinstance(said[1], ApprovalAlreadyAnswered)
+            await made.wait_idle()
+            assert ran == (["a"] if order[0] == "allow_once" else [])
+
+
 async def test_who_asks_again_by_id_gets_its_reply(place: str) -> None:
     model = ScriptedModel([writes("a")])
     made = await Session.open(model=model, tools=[asking([])], store=place)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,6 +176,32 @@ async def test_sampling_where_it_is_switched_on_is_asked_for_and_counted(fake: F
         assert "did not allow" in (await results(session))[-1][2]
         assert shown[:2] == [("sample", None), ("fake: sampling", "Say hello.")]
         assert "in vain" in warnings(seen, "mcp_elicitation")[0]
+
+
+@both
+@pytest.mark.parametrize("trust", [False, True])
+async def test_a_call_that_waits_for_a_model_is_not_made_again(
+    fake: Fake, legacy: bool, trust: bool, tmp_path: Path
+) -> None:
+    """It may have paid already: after a close it has ended, whatever it had asked for."""
+    server = fake(FakeTool(name="pay", sample="Say hello.", read_only=True), legacy=legacy)
+    config, store = {"fake": {**server.config, "sampling": True, "trust": trust}}, tmp_path / "s.db"
+    async with talk(config, [call("pay")], store=store, approvals="ask") as (session, _, seen):
+        await ready(session)
+        running = await session.submit("go")
+        if not trust:
+            await seen.wait_for("approval_request", 1)
+            await session.approvals.answer(session.approvals.pending()[0].id, "allow_once")
+        await seen.wait_for("approval_request", 1 if trust else 2)
+        assert [each.tool for each in session.approvals.pending()] == ["fake: sampling"]
+        await session.aclose("cancel")
+        assert running.status == "failed"
+    assert len(server.of("call")) == 1
+    async with talk(config, "on it goes", id=session.id, store=store, approvals="ask") as (again, _, _):
+        assert again.approvals.pending() == []
+        assert str(await again.prompt("and now?")) == "on it goes"
+        assert [status for _, status, _ in await results(again)] == ["cancelled"]
+    assert len(server.of("call")) == 1
 
 
 async def test_the_end_of_a_call_dismisses_what_was_asked_whatever_the_server_does() -> None:

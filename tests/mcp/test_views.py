@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tertulia.approvals.policy import Policy
 from tertulia.records.errors import McpError, ToolConflict
 from tertulia.testing import FakeClock, FakeMcpServer, FakeTool, call
 from tests.mcp.kit import ready, results, shown, talk, until, warnings
@@ -197,6 +198,17 @@ async def test_tools_of_servers_ask_unless_a_trusted_one_says_that_it_only_reads
         await session.prompt("go")
         assert sorted(seen) == asked
         assert {status for _, status, _ in await results(session)} == {"ok"}
+
+
+@pytest.mark.parametrize(("name", "status"), [("look", "denied"), ("fake/look", "ok"), ("other/look", "denied")])
+async def test_a_mode_for_a_tool_is_not_for_a_servers_tool_of_that_name(
+    fake: Fake, name: str, status: str
+) -> None:
+    policy = Policy(mode="deny", tools={name: "allow"})
+    async with talk({"fake": fake("look")}, [call("look")], "ok", approvals=policy) as (session, _, _):
+        await ready(session)
+        await session.prompt("go")
+        assert [found for _, found, _ in await results(session)] == [status]
 
 
 async def test_a_prompt_with_tools_of_its_own_has_no_others(fake: Fake, tmp_path: Path) -> None:

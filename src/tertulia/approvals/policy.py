@@ -17,8 +17,9 @@ Handler = Callable[[Approval], Awaitable[Any]]
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """`mode` is what happens to calls that need an approval and that no grant and no rule decides; a function is asked.
 
-    `tools` sets another mode for the tools that it names, also for those that need none. `message` is added to what
-    the model reads when the mode denies.
+    `tools` sets another mode for the tools that it names, also for those that need none; a tool of an MCP server is
+    `server/tool`, since a server can give its tools any name. `message` is added to what the model reads when the mode
+    denies.
     """
 
     mode: Mode | Handler = "ask"
@@ -30,8 +31,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def handler(self) -> Handler | None:
         return self.mode if callable(self.mode) else None
 
-    def mode_of(self, tool: str, asks: bool) -> Mode:
-        found = self.tools.get(tool)
+    def mode_of(self, tool: str, server: str | None, asks: bool) -> Mode:
+        found = self.tools.get(tool if server is None else f"{server}/{tool}")
         if found is not None:
             return found
         if not asks:

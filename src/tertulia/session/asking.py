@@ -39,7 +39,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 class Asked:
     """A question under way. `resume` takes up again the turn that a restart has left with it."""
 
-    __slots__ = ("answer", "approval", "committed", "resume", "root", "turn")
+    __slots__ = ("answer", "approval", "committed", "resume", "root", "taken", "turn")
 
     def __init__(self, approval: Approval, root: str, turn: Turn, committed: "asyncio.Future[Any]") -> None:
         self.approval = approval
@@ -48,6 +48,7 @@ class Asked:
         self.committed = committed
         self.answer: asyncio.Future[Decided] = asyncio.get_running_loop().create_future()
         self.resume: Callable[[], Awaitable[None]] | None = None
+        self.taken = False  # someone's answer is taking it up
 
 
 class Present(list[T]):
@@ -113,13 +114,25 @@ class Approvals:
         given = choose(asked.approval.options, option, said if option or decision is not None else None)
         decided = _decided(given, asked.turn.clock.now())
         if asked.resume is not None:
-            await asked.resume()
-            asked = self._find(id)  # someone else may have been first
+            await self._taken_up(asked)
+            asked = self._find(id)  # a rule may have decided meanwhile
         deadline = asked.approval.deadline
         if deadline is not None and deadline <= asked.turn.clock.now():
             self._settle(asked, _too_late())
             raise ApprovalAlreadyAnswered(f"the deadline of approval {id} has passed, which means no")
         self._settle(asked, decided)
+
+    async def _taken_up(self, asked: Asked) -> None:
+        """The turn that a restart has left goes on, for the first who answers."""
+        if asked.taken:
+            raise ApprovalAlreadyAnswered(f"approval {asked.approval.id} is being answered")
+        asked.taken = True
+        try:
+            assert asked.resume is not None
+            await asked.resume()
+        except BaseException:
+            asked.taken = False  # nothing came of it
+            raise
 
     # ── what the Session uses ──
 
@@ -177,7 +190,7 @@ class Approvals:
 
     def _verdict(self, turn: Turn, call: ToolCall, tool: Tool) -> Verdict:
         command = call.args.get(tool.command) if tool.command is not None else None
-        mode = self._policy.mode_of(tool.name, tool.ask)
+        mode = self._policy.mode_of(tool.name, tool.server, tool.ask)
         key = (tool.name,) if tool.server is None else (tool.server, tool.name)
         of = Call(
             tool=key, root=turn.cwd, mode=mode, command=command if isinstance(command, str) else None,
@@ -223,6 +236,9 @@ class Approvals:
         # Known before it shows, so that whoever sees the event can answer at once.
         self._open[approval.id] = asked
         turn.asked[call.call_id] = record
+        running = turn.open_calls.get(call.call_id)
+        if running is not None and running.name != call.name:  # it is a server that asks, while the call runs
+            turn.midway.add(call.call_id)
         return asked
 
     async def _wait(self, asked: Asked) -> Decided:
@@ -308,6 +324,10 @@ class Approvals:
 
     def _remember(self, turn: Turn, grant: Grant) -> list[Op]:
         """What the store is told of it: the grant, and those that it replaces or that have ended."""
+        retention = turn.journal.retention_of(turn.id)
+        if retention.kind == "ttl":  # its words are content, and go with the records
+            end = turn.clock.now() + retention.ttl * 1_000_000
+            grant = msgspec.structs.replace(grant, expires=min(grant.expires or end, end))
         self._grants.sweep(turn.clock.now())
         self._grants.add(grant)
         gone = self._stored - {each.id for each in self._grants.all()}
@@ -315,13 +335,11 @@ class Approvals:
         ops: list[Op] = [DropGrant(id=id) for id in sorted(gone)]
         for asked in [each for each in self._open.values() if _answers(grant, each)]:
             self._settle(asked, Decided(decision=grant.decision, by="grant"))
-        retention = turn.journal.retention_of(turn.id)
         if grant.scope == "turn":
             turn.at_end.append(lambda: self._grants.drop(grant.id))
         elif retention.bodies:
             self._stored.add(grant.id)
-            end = turn.clock.now() + retention.ttl * 1_000_000 if retention.kind == "ttl" else None
-            ops.append(PutGrant(row=_row_of(grant, turn, end)))
+            ops.append(PutGrant(row=_row_of(grant, turn)))
         return ops
 
 
@@ -336,14 +354,12 @@ def _answers(grant: Grant, asked: Asked) -> bool:
     return same and grant.holds(approval.conversation_id, turn.id, turn.clock.now())
 
 
-def _row_of(grant: Grant, turn: Turn, end: int | None) -> GrantRow:
-    """`end`: when the retention wants it gone; its words are content too."""
-    ends = [each for each in (grant.expires, end) if each is not None]
+def _row_of(grant: Grant, turn: Turn) -> GrantRow:
     return GrantRow(
         id=grant.id,
         session=None if grant.scope == "always" else turn.journal.session_id,
         conversation=grant.conversation,
-        expires=min(ends) if ends else None,
+        expires=grant.expires,
         body=msgspec.json.encode(
             {"key": grant.key, "root": grant.root, "decision": grant.decision, "scope": grant.scope}
         ),

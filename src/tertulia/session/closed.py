@@ -130,7 +130,7 @@ async def _leave_parked(runner: Runner, timeout: float) -> None:
     if not turn.parked and timeout:
         drained = runner.parking.drained = asyncio.get_running_loop().create_future()
         await asyncio.wait([drained, _over(runner)], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    if runner.turn is not turn or not turn.parked:
+    if runner.turn is not turn or not turn.parked or turn.midway & turn.waiting:
         return
     parking.leave(turn, parking.KEPT)
     if turn.task is None:

@@ -84,6 +84,7 @@ class Progress:
         self.unfinished: tuple[ToolCall, ...] = ()  # calls that a restart left waiting: they run first
         self.asked: dict[CallId, Approval] = {}  # questions that are not decided yet
         self.waiting: set[CallId] = set()  # calls that wait for a person
+        self.midway: set[CallId] = set()  # those that had begun when they asked: they cannot wait on in the store
         self.parked = False  # all its calls do, and it has given its slot back
         self.left = False  # closed while it was parked: it waits on in the store
         self.at_end: list[Callable[[], object]] = []

@@ -119,11 +119,19 @@ def _start_of(records: Sequence[AnyRecord]) -> TurnStart | None:
 
 
 def _awaiting_approval(records: Sequence[AnyRecord]) -> dict[CallId, Approval]:
-    """The open questions by call: neither decided nor answered since. One without its body can be asked no more."""
+    """The open questions by call: neither decided nor answered since. One without its body can be asked no more.
+
+    What a call asks when it has begun (a server that wants a model, say) bears another name than the call: a call that
+    may have done something is never made again.
+    """
     waiting: dict[CallId, Approval] = {}
+    names: dict[CallId, str] = {}
     for record in records:
-        if isinstance(record, Approval) and record.phase == "asked" and not record.withheld:
-            waiting[record.call_id] = record
+        if isinstance(record, ToolCall):
+            names[record.call_id] = record.name
+        elif isinstance(record, Approval) and record.phase == "asked" and not record.withheld:
+            if names.get(record.call_id) == record.tool:
+                waiting[record.call_id] = record
         elif isinstance(record, Approval | ToolResult):
             waiting.pop(record.call_id, None)
     return waiting

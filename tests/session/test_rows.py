@@ -7,7 +7,7 @@ import pytest
 
 from tertulia import Session
 from tertulia.records.errors import StorageError, StoreFull
-from tertulia.testing import ScriptedModel
+from tertulia.testing import ScriptedModel, hold
 from tests.session.kit import store_of
 
 pytestmark = pytest.mark.timeout(60)
@@ -50,3 +50,25 @@ async def test_a_title_that_could_not_be_stored_is_none(tmp_path: Path) -> None:
             await session.archive()
             assert session.root.title == "first"
         assert [row.title for row in (await store.list(archived=None)).rows] == ["first"]
+
+
+async def test_changes_of_the_queue_that_could_not_be_stored_are_none(tmp_path: Path) -> None:
+    held = hold("a")
+    async with store_of("sqlite", tmp_path) as store:
+        model = ScriptedModel([held], default="ok")
+        async with Session.open(model=model, store=store) as session:
+            running = asyncio.ensure_future(session.prompt("first"))
+            async with asyncio.timeout(10):
+                await held.reached.wait()
+            items = [await session.follow_up(text) for text in ("one", "two", "three")]
+            await session.queue.promote(items[2].id)
+            for change in (session.queue.edit(items[0].id, "EDITED"), session.queue.promote(items[1].id)):
+                store.fail(StoreFull("the disk is full"))
+                with pytest.raises(StorageError):
+                    await change
+            assert [item.text for item in session.queue.list()] == ["three", "one", "two"]
+            held.release()
+            await running
+            await session.wait_idle()
+            said = [entry.text for entry in await session.transcript() if entry.role == "user"]
+            assert said == ["first", "three", "one", "two"]

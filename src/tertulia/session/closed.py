@@ -13,6 +13,9 @@ from .journal import Put
 from .reply import CancelResult, ClearResult
 from .runner import Runner, without_end
 
+STORE = 2.0
+"""Seconds that the store has for the end of a turn, however few the turn itself was given."""
+
 
 def clear_history(runner: Runner) -> ClearResult:
     history = runner.inbox.history
@@ -153,7 +156,7 @@ async def _force(runner: Runner, timeout: float) -> None:
         runner.journal.put(Put([forced], turn=turn.id))
         runner.finish(turn, closing.cancellation(turn))
     if turn.ended is not None:
-        await asyncio.wait([turn.ended], timeout=timeout)
+        await asyncio.wait([turn.ended], timeout=max(timeout, STORE))
     _give_up(runner, turn)
 
 

@@ -1,7 +1,7 @@
 """The desk of one conversation: its inbox, and the records, rows and events that each change of it makes."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -155,13 +155,18 @@ class Desk:
 
     async def edit(self, id: str, parts: tuple[AnyPart, ...]) -> None:
         item = self.inbox.get(id)
-        item.parts = parts
+        before, item.parts = item.parts, parts
+
+        def undo() -> None:
+            if item.parts is parts:
+                item.parts = before
+
         if item.row:
-            body = rows.change_inbox(self.log.id, item.id, body=rows.body_of(item))
-            await asyncio.shield(self.journal.put(Put(ops=[body])))
+            await self._change([rows.change_inbox(self.log.id, item.id, body=rows.body_of(item))], undo)
 
     async def place(self, id: str, index: int) -> None:
         """Move an item. All rows get their place as rank: what comes later ranks by its arrival, which is higher."""
+        order = self.inbox.order()
         self.inbox.move(id, index)
         ops: list[Op] = []
         for place, item in enumerate(self.inbox.items, 1):
@@ -169,7 +174,13 @@ class Desk:
             if item.row:
                 ops.append(rows.change_inbox(self.log.id, item.id, rank=item.rank))
         if ops:
-            await asyncio.shield(self.journal.put(Put(ops=ops)))
+            await self._change(ops, partial(self.inbox.restore, order))
+
+    async def _change(self, ops: Sequence[Op], undo: Callable[[], None]) -> None:
+        """Memory has it already, in the order of the calls; what could not be stored is undone."""
+        put = Put(ops=ops)
+        put.undo = undo
+        await asyncio.shield(self.journal.put(put))
 
     def release_held(self, *only: Item) -> int:
         """Held items are to run, in order; how many there are."""

@@ -1,7 +1,7 @@
 """The queue of one conversation, and the recent history of what became of its items. Data only: nothing is run here."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -119,6 +119,17 @@ class Inbox:
         self.items.remove(item)
         self.items.insert(max(0, min(index, len(self.items))), item)
         return item
+
+    def order(self) -> list[tuple[Item, float | None]]:
+        return [(item, item.rank) for item in self.items]
+
+    def restore(self, order: Sequence[tuple[Item, float | None]]) -> None:
+        """The items that are still there, as they stood; what has come since follows them."""
+        known = [item for item, _ in order]
+        for item, rank in order:
+            item.rank = rank
+        here = [item for item in known if item in self.items]
+        self.items[:] = [*here, *(item for item in self.items if item not in known)]
 
     def remember(self, item: Item) -> None:
         if item.source in LISTED:

@@ -42,23 +42,14 @@ class Put:
 
     `output`: what a model said, which a cancel withdraws and which was streamed already. `ride`: starts no commit of
     its own. `branch`: the drafts begin this new branch, which becomes the active one, with the totals `kept` in the
-    store where they are not the same there. `row`: what it changes in the
-    conversation's row. `before` and `after`: transient events that go out around the records' own.
+    store where they are not the same there. `row`: what it changes in the conversation's row. `before` and `after`:
+    transient events that go out around the records' own. `undo` takes back what memory did ahead of a commit, at once
+    when that fails.
     """
 
     __slots__ = (
-        "after",
-        "before",
-        "branch",
-        "committed",
-        "drafts",
-        "kept",
-        "ops",
-        "output",
-        "ride",
-        "row",
-        "turn",
-    )
+        "after", "before", "branch", "committed", "drafts", "kept", "ops", "output", "ride", "row", "turn", "undo",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -78,6 +69,7 @@ class Put:
         self.ride = ride
         self.branch = branch
         self.kept: Totals | None = None
+        self.undo: Callable[[], None] | None = None
         self.row = {"active": branch.n} if branch is not None else dict(row or {})
         self.before: tuple[AnyEvent, ...] = ()
         self.after: tuple[AnyEvent, ...] = ()
@@ -406,6 +398,8 @@ def _settle(item: Put, outcome: tuple[AnyRecord, ...] | BaseException) -> None:
     if item.committed.done():
         return
     if isinstance(outcome, BaseException):
+        if item.undo is not None:
+            item.undo()
         item.committed.set_exception(outcome)
         item.committed.exception()  # who does not wait for it is told by the turn's end
     else:

@@ -1,6 +1,6 @@
 """Client ids: the same id with the same input is the same item, also after a restart."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ..models.names import missing_hint
 from ..records.codec import decode_lenient
@@ -28,7 +28,7 @@ from ..records.errors import (
 from ..records.ids import TurnId, new_item_id
 from ..records.parts import AnyPart
 from ..records.record import AnyRecord, Message, ToolCall, TurnEnd, TurnStart
-from ..store.base import ClientIdRow, PutClientId, Store
+from ..store.base import ClientIdRow, PutClientId
 from . import rows
 from .inbox import Inbox, Item
 from .inputs import digest
@@ -75,21 +75,17 @@ class KnownIds:
         self._items[id] = item
         return item
 
-    async def move(
-        self, store: Store, keeps: Callable[[Item], bool], waiting: Iterable[Item]
-    ) -> list[PutClientId]:
-        """What a store that takes the conversation over has to be told: all ids that may be stored.
+    def told(self, keeps: Callable[[Item], bool], waiting: Collection[Item]) -> list[PutClientId]:
+        """For a store that takes the conversation over: the ids that may be stored, but for those of what waits."""
+        return [
+            rows.put_client_id(self._log.id, item, item.turn_id if item.delivered else None)
+            for item in self._items.values()
+            if item not in waiting and not item.refused and keeps(item)
+        ]
 
-        Those of inputs that wait come with their rows. Where the store knows an id already, the store is right.
-        """
-        told: list[PutClientId] = []
-        taken = {item.id for item in waiting if item.row}
-        for id, item in list(self._items.items()):
-            if await store.client_id(self._log.id, id) is not None:
-                del self._items[id]
-            elif item.id not in taken and not item.refused and keeps(item):
-                told.append(rows.put_client_id(self._log.id, item, item.turn_id if item.delivered else None))
-        return told
+    def forget(self, id: str) -> None:
+        """The store knows better."""
+        self._items.pop(id, None)
 
     async def _found(self, row: ClientIdRow, parts: tuple[AnyPart, ...], inbox: Inbox) -> Item:
         waiting = next((item for item in inbox.items if item.id == row.item), None)

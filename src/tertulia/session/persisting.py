@@ -29,7 +29,9 @@ from ..store.base import (
     Op,
     Opened,
     PutBranch,
+    PutClientId,
     PutConversation,
+    PutInbox,
     PutSession,
     Row,
     Store,
@@ -66,11 +68,12 @@ async def enable(desk: Desk, known: KnownIds, path: "str | os.PathLike[str]") ->
     store = await JsonlStore.at_file(path, log.id, clock=desk.shared.clock)
     try:
         await journal.pause()  # what is put meanwhile goes where the log goes
+        queue = _queue(desk, known)
         found = await _found(store, log)
         if desk.shared.store.durable:
             await _follow(log, journal, store, found, path)
         else:
-            await _move(desk, known, store, found, path)
+            await _move(desk, known, store, found, path, queue)
     except BaseException:
         await store.aclose()
         raise
@@ -104,23 +107,32 @@ async def _found(store: Store, log: Log) -> Opened | None:
     return opened if opened.last else None
 
 
-async def _move(desk: Desk, known: KnownIds, store: Store, found: Opened | None, path: Any) -> None:
+def _queue(desk: Desk, known: KnownIds) -> list[PutInbox | PutClientId]:
+    """What waits, in order, and the ids that were used, as far as a store may have them."""
+    waiting = [item for item in desk.inbox.items if item.row]
+    now = desk.shared.clock.now()
+    return [
+        *(rows.put_inbox(desk.log.id, item, now) for item in waiting),
+        *known.told(desk.keeps_bodies_of, waiting),
+    ]
+
+
+async def _move(
+    desk: Desk, known: KnownIds, store: Store, found: Opened | None, path: Any, queue: Sequence[Op]
+) -> None:
     """The file becomes the store: with what it holds, or with what memory holds."""
     log, journal = desk.log, desk.journal
-    waiting = [item for item in desk.inbox.items if item.row]
-    if found is not None and (log.totals.entries or waiting):
+    if found is not None and (log.totals.entries or any(isinstance(op, PutInbox) for op in queue)):
         raise IdConflict(
             f"{path} holds a conversation already, and so does {log.id}",
             hint="restore it into an empty conversation",
         )
     owner = Owner(store, journal.session_id if found is None else found.conversation.session)
     fence = await store.claim(owner.session)
-    queue: list[Op] = [rows.put_inbox(log.id, item, desk.shared.clock.now()) for item in waiting]
-    queue += await known.move(store, desk.keeps_bodies_of, waiting)
     if found is None:
         await _copy(log, store, fence, queue=queue)
-    elif queue:
-        await store.commit(tuple(queue), fence)
+    else:
+        await _add_ids(known, store, fence, queue)
     owner.fence = fence
     opened = await store.open(log.id)
     if found is None:
@@ -130,6 +142,16 @@ async def _move(desk: Desk, known: KnownIds, store: Store, found: Opened | None,
     log.store, journal.owner, journal.creation, known.fresh = store, owner, (), False
     if found is not None:
         await catch_up(desk)
+
+
+async def _add_ids(known: KnownIds, store: Store, fence: Fence, ids: Sequence[Op]) -> None:
+    """The ids that were used in vain before the file was taken over. Where the file has one too, it is right."""
+    for op in ids:
+        assert isinstance(op, PutClientId)
+        if await store.client_id(op.row.conversation, op.row.client_id) is None:
+            await store.commit((op,), fence)
+        else:
+            known.forget(op.row.client_id)
 
 
 def _keep_content(log: Log, opened: Opened) -> None:

@@ -6,7 +6,22 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from tertulia import Session, Tool, tool
+from tertulia.approvals import Rules
+from tertulia.approvals.gate import Call, judge
+from tertulia.approvals.grant import Grant, Grants
+from tertulia.records.ids import ConversationId, TurnId
 from tertulia.testing import EventRecorder, ScriptedModel, call
+
+
+def verdict(command: str, rules: Rules, mode: Any = "ask", granted: tuple[tuple[str, ...], ...] = ()) -> str:
+    """What becomes of a command, with answers remembered for these keys."""
+    grants = Grants()
+    for n, key in enumerate(granted):
+        grants.add(Grant(id=f"g{n}", key=("shell", *key), root="/r", decision="allow", scope="session"))
+    call = Call(
+        tool=("shell",), root="/r", mode=mode, command=command, conversation=ConversationId("c"), turn=TurnId("t")
+    )  # fmt: skip
+    return judge(call, rules, grants, 0).decision
 
 
 class Shell:

@@ -12,20 +12,9 @@ from tertulia.approvals.gate import Call, judge
 from tertulia.approvals.grant import Grant, Grants
 from tertulia.records.errors import ConfigError
 from tertulia.records.ids import ConversationId, TurnId
+from tests.approvals.kit import verdict
 
 pytestmark = pytest.mark.req("S2-08a")
-
-
-def verdict(command: str, rules: Rules, mode: Any = "ask") -> str:
-    call = Call(
-        tool=("shell",),
-        root="/r",
-        mode=mode,
-        command=command,
-        conversation=ConversationId("c"),
-        turn=TurnId("t"),
-    )
-    return judge(call, rules, Grants(), 0).decision
 
 
 RULES = Rules(

@@ -1,7 +1,8 @@
 """A shell command, and what it would run: read by a grammar, and believed only where nothing is left open.
 
 bash and the grammar differ in places. So a reading counts for the command only where every construct is a simple one
-and a second reading finds the same words; what is found otherwise counts only against it.
+and a second reading of the whole line finds the same commands of the same words; what either finds otherwise counts
+only against it.
 """
 
 import functools
@@ -12,12 +13,15 @@ from typing import Literal
 import msgspec
 
 from .grammar import Node, parse
-from .programs import STATE, base_name, command_path, is_fed, names, wraps
-from .words import Words, is_command_text, is_odd, split, word_of
+from .lexer import Lexed, lex
+from .programs import EXTERNAL, base_name, command_path, known_as, names, wraps
+from .starts import changes, is_plain_edit, is_programmed, text_of, told
+from .words import MAX_CLUSTER, Words, is_odd, texts_in, word_of
 
 MAX_LENGTH = 20_000
 MAX_DEPTH = 4
 MAX_WORDS = 100  # of a command that may start them
+MAX_STARTERS = 20  # names in it of programs that start others: each may be a step deeper
 
 _SIMPLE = names("""
     program list pipeline command command_name word number string string_content raw_string concatenation comment
@@ -25,9 +29,6 @@ _SIMPLE = names("""
     variable_name command_substitution && || ; | |& & ! $ $( ) "
 """) | {"\n"}
 """What a tree may hold to be believed, but for redirections, which are looked at one by one."""
-
-_JOINED = re.compile(r"(?<![ \t])\\\n")
-"""A line that goes on inside a word: the shell joins it, the grammar parts it."""
 
 _RESERVED = names(
     "! [[ ]] case coproc do done elif else esac fi for function if in select then time until while { }"
@@ -45,27 +46,24 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """One command of a command line.
 
     `plain`: its words, and nothing besides, say what it does. `at`: the folder below the first one that a `cd` has
-    chosen for it; None when the same words may mean anything by now.
+    chosen for it; None when the same words may mean anything by now. `fed`: another command may write its input.
     """
 
     words: Words
     text: str
     plain: bool = False
     at: str | None = None
+    fed: bool = False
 
     @property
     def known(self) -> tuple[str, ...] | None:
         """Its words, when all of them are known."""
-        found = tuple(word for word in self.words if word is not None)
-        return found if len(found) == len(self.words) else None
+        return _known(self.words)
 
     @property
     def kind(self) -> Literal["plain", "wrapper", "other"]:
         """Whether it starts nothing else, starts what it is told to, or that is not known."""
-        program, words = self.words[0], self.known
-        if program is None or not _is_name(program) or wraps(program):
-            return "wrapper"
-        return "plain" if words is not None and command_path(words) is not None else "other"
+        return _kind(self.words)
 
     @property
     def path(self) -> tuple[str, ...] | None:
@@ -76,15 +74,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def open(self) -> bool:
         """Whether only the run will tell what it starts."""
-        if self.kind == "plain":
-            return False
-        if self.kind == "other":
-            given = (self.words[n:] for n in range(1, len(self.words)) if wraps(self.words[n] or ""))
-            return len(self.words) > MAX_WORDS or any(Part(words=w, text=self.text).open for w in given)
-        words = self.known
-        if words is None or len(words) > MAX_WORDS or not _is_name(words[0]) or is_fed(words):
-            return True
-        return not all(read(text).sure for text in self._texts())
+        return _is_open(self.words)
 
     def started(self, depth: int = 0) -> Iterator["Part"]:
         """What it may start: in its words, or in a text that is one of them."""
@@ -93,16 +83,72 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
                 yield Part(words=self.words[n:], text=self.text)
         if depth >= MAX_DEPTH:
             return
-        for part in (part for text in self._texts() for part in read(text).parts):
+        for part in (part for text in _texts(self.words) for part in read(text).parts):
             yield part
             if part.kind != "plain":
                 yield from part.started(depth + 1)
 
-    def _texts(self) -> list[str]:
-        """Words that may be command lines of their own, and what `eval` makes of them all."""
-        known = [word for word in self.words[1:] if word is not None]
-        texts = [word for word in known if is_command_text(word)]
-        return [*texts, " ".join(known)] if self.words[0] == "eval" else texts
+
+@functools.lru_cache(maxsize=1024)
+def _kind(words: Words) -> Literal["plain", "wrapper", "other"]:
+    program = words[0]
+    if program is None or not _is_name(program) or wraps(program) or (program != "cd" and changes(words)):
+        return "wrapper"
+    known = _known(words)
+    return "plain" if known is not None and command_path(known) is not None else "other"
+
+
+def _known(words: Words) -> tuple[str, ...] | None:
+    found = tuple(word for word in words if word is not None)
+    return found if len(found) == len(words) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_open(words: Words) -> bool:
+    kind, known = _kind(words), _known(words)
+    if kind == "plain":
+        return False
+    if len(words) > MAX_WORDS or sum(map(wraps, _names(words))) > MAX_STARTERS:
+        return True
+    if kind == "other":
+        given = [words[n:] for n in range(1, len(words)) if known_as(words[n] or "", EXTERNAL)]
+        given += [(word,) for word in _values(words) if known_as(word, EXTERNAL)]
+        inside = (part for text in _texts(words) for part in read(text).parts)
+        return (
+            is_programmed(words)
+            or any(_is_open(each) for each in given)
+            or any(wraps(part.words[0] or "") and part.open for part in inside)
+        )
+    if known is None or not _is_name(known[0]):
+        return True
+    started = told(known)
+    return (
+        started is None
+        or any(_is_open(each) for each in started)
+        or not all(read(text).sure for text in _texts(words))
+    )
+
+
+def _names(words: Words) -> Iterator[str]:
+    return (name for word in words if word is not None for name in programs(word))
+
+
+def _values(words: Words) -> Iterator[str]:
+    """What stands behind `=` or a short option, in the same word."""
+    for word in words[1:]:
+        if word is not None:
+            yield word.partition("=")[2]
+            if word.startswith("-"):
+                yield word[2:]
+
+
+def _texts(words: Words) -> list[str]:
+    """What of its words may be command lines of their own, and what is made of them all."""
+    if is_plain_edit(words):
+        return []
+    texts = [text for word in words[1:] if word is not None for text in sorted(texts_in(word))]
+    whole = text_of(words)
+    return [*texts, whole] if whole else texts
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,11 +171,27 @@ def read(text: str) -> Command:
     if not text or len(text) > MAX_LENGTH or is_odd(text):
         return Command(text=text)
     nodes, wrong = parse(text)
-    simple = not wrong and all(_is_simple(node) for node in nodes)
+    second = lex(text)
+    simple = second is not None and not wrong and all(_is_simple(node) for node in nodes)
     commands = [node for node in nodes if node.type in ("command", "declaration_command", "unset_command")]
     parts = [_part(node, simple) for node in sorted(commands, key=lambda n: (n.start_byte, -n.end_byte))]
-    simple = simple and all(part.plain for part in parts) and _JOINED.search(text) is None
-    return Command(text=text, parts=tuple(_placed(nodes, parts)), simple=simple)
+    if second is not None and not _agree(parts, second):
+        simple = False
+        parts = [Part(words=part.words, text=part.text) for part in parts]
+        parts += [Part(words=words, text=text) for words in second.commands]
+    simple = simple and all(part.plain for part in parts)
+    joints = {node.type for node in nodes} | (second.joints if second is not None else set())
+    return Command(text=text, parts=tuple(_placed(joints, parts)), simple=simple)
+
+
+def _agree(parts: list[Part], second: Lexed) -> bool:
+    """Whether both readings find the same commands with the same words, as far as the first one knows them."""
+    return len(parts) == len(second.commands) and all(
+        len(part.words) == len(words)
+        and words[0] is not None
+        and all(one is None or one == other for one, other in zip(part.words, words, strict=True))
+        for part, words in zip(parts, second.commands, strict=True)
+    )
 
 
 def _is_name(program: str) -> bool:
@@ -161,25 +223,18 @@ def _part(node: Node, simple: bool) -> Part:
             words.append(child.text)  # export, declare, unset
         else:
             plain = False
-    text: str = node.text
-    known = [word for word in words if word is not None]
-    plain = (
-        plain
-        and bool(words)
-        and (words[0] is None or _is_name(words[0]))
-        and (len(known) < len(words) or split(text) == known)
-    )
-    return Part(words=tuple(words) or (None,), text=text, plain=plain, at="")
+    plain = plain and bool(words) and words[0] is not None and _is_name(words[0])
+    return Part(words=tuple(words) or (None,), text=node.text, plain=plain, at="")
 
 
-def _placed(nodes: list[Node], parts: list[Part]) -> Iterator[Part]:
+def _placed(joints: set[str], parts: list[Part]) -> Iterator[Part]:
     """The parts, each with the folder that it runs in. A `cd` is followed only along `&&`, into a folder below."""
-    types = {node.type for node in nodes}
-    followed = not types & {"||", ";", "&", "\n", "|", "|&", "!", "$(", "subshell"}
-    at: str | None = "" if followed or not any(part.words[0] in STATE for part in parts) else None
-    for part in parts:
-        yield msgspec.structs.replace(part, at=at if len(parts) > 1 else "")
-        if part.words[0] in STATE and at is not None:
+    followed = not joints & {"||", ";", "&", "\n", "|", "|&", "!", "$(", "subshell"}
+    at: str | None = "" if followed or not any(changes(part.words) for part in parts) else None
+    piped = bool(joints & {"|", "|&"})
+    for n, part in enumerate(parts):
+        yield msgspec.structs.replace(part, at=at if len(parts) > 1 else "", fed=piped and n > 0)
+        if at is not None and changes(part.words):
             at = _below(at, part)
 
 
@@ -194,6 +249,9 @@ def _below(at: str, part: Part) -> str | None:
 
 
 def programs(text: str) -> Iterator[str]:
-    """Everything in a text that could name a program, quotes and joints taken out."""
+    """Everything in a text that could name a program, quotes and joints taken out, in its order."""
     bare = re.sub(r"\\\n|[\\'\"]", "", text)
-    return (base_name(token) for token in re.findall(r"[^\s/;&|<>(){}$`=,:]+", bare))
+    for token in re.findall(r"[^\s;&|<>(){}$`=,:!+]+", bare):
+        yield base_name(token)
+        if token.startswith("-") and not token.startswith("--"):
+            yield from (base_name(token[n:]) for n in range(2, 2 + MAX_CLUSTER))

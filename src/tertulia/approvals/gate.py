@@ -62,7 +62,7 @@ def _judge(call: Call, command: Command, rules: Rules, grants: Grants, now: int)
     waiting: dict[Subject, None] = {}
     by: By = "grant"
     for part, subjects in zip(command.parts, parts, strict=True):
-        exact = subjects[-1:] if held else subjects
+        exact = [] if part.fed and part.kind != "plain" else subjects[-1:] if held else subjects
         granted = command.simple and grants.decision(exact, *place) == "allow"
         if granted:
             continue

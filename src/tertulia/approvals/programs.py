@@ -14,6 +14,14 @@ def names(text: str) -> frozenset[str]:
 _ALONE: dict[str, tuple[str, ...]] = {"": ()}
 _GIT = ("--output", "--ext-diff", "--textconv")
 
+ONLY: dict[tuple[str, str], frozenset[str]] = {
+    ("npm", "ls"): names("--all -a --depth --json --link --long -l --omit --parseable -p --global -g"),
+    ("pip", "freeze"): names("--all --exclude --exclude-editable --local -l --user"),
+    ("pip", "list"): names("--exclude --exclude-editable --format --local -l --not-required --user"),
+    ("pip", "show"): names("--files -f"),
+}
+"""Where any option may set what else the program does: the options that a path may have."""
+
 PLAIN: dict[str, dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(
         names("""
@@ -48,17 +56,17 @@ INTERPRETERS = names("""
 """These run programs that stand in their arguments, or that they are fed."""
 
 STATE = names("""
-    . alias bind builtin cd command complete declare disown enable eval exec export hash let local mapfile
-    popd pushd read readarray readonly set shift shopt source trap typeset ulimit umask unalias unset
+    . alias bind builtin cd command compgen complete declare disown enable eval exec export fc getopts hash let
+    local mapfile popd pushd read readarray readonly set shift shopt source trap typeset ulimit umask unalias unset
 """)
-"""Builtins after which the same words may mean something else."""
+"""Builtins after which the same words may mean something else, or which run what they find in a word."""
 
 WRAPPERS = (
     INTERPRETERS
     | (STATE - {"cd"})
     | names("""
-        at batch bwrap catchsegv chronic chroot chrt cmd coproc crontab dbus-run-session do doas emacs entr
-        env fakeroot fd fdfind find firejail flock gdb i386 ionice ld.so linux32 linux64 lldb ltrace nice
+        at batch bwrap catchsegv chronic chroot chrt cmd coproc crontab dbus-run-session dc do doas ed emacs entr ex
+        env fakeroot fd fdfind find firejail flock gdb i386 ionice ld.so linux32 linux64 lldb ltrace m4 nice
         nohup npx nsenter numactl parallel perf pipx pkexec prlimit proot run-parts runuser screen script
         setarch setpriv setsid ssh start-stop-daemon stdbuf strace su sudo systemd-run taskset then time
         timeout tmux torsocks trace unbuffer unshare uvx valgrind vi vim watch x86_64 xargs xvfb-run
@@ -66,8 +74,8 @@ WRAPPERS = (
 )
 """These start what stands in their arguments."""
 
-_INLINE = re.compile(r"-([a-zA-Z]*[ceEpr]|-eval|-command|-exec|-print)?(=.*)?", re.DOTALL)
-"""Options of interpreters that are followed by a program, and the `-` that stands for what they are fed."""
+EXTERNAL = WRAPPERS - STATE
+"""Those of them that another program can start."""
 
 _VERSION = re.compile(r"[-.]?[0-9][0-9.]*$")
 
@@ -77,10 +85,14 @@ def base_name(word: str) -> str:
     return word.rpartition("/")[2].casefold().removesuffix(".exe")
 
 
-def wraps(word: str, known: frozenset[str] = WRAPPERS) -> bool:
-    """Whether a program is one of these, in any version."""
+def known_as(word: str, known: frozenset[str]) -> str:
+    """The one of these that a program is, in any version; else ''."""
     name = base_name(word)
-    return name in known or _VERSION.sub("", name) in known
+    return next((each for each in (name, _VERSION.sub("", name)) if each in known), "")
+
+
+def wraps(word: str) -> bool:
+    return bool(known_as(word, WRAPPERS))
 
 
 def command_path(words: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -94,22 +106,15 @@ def command_path(words: tuple[str, ...]) -> tuple[str, ...] | None:
         return None
     path = words[:1] if "" in subcommands else words[:2]
     risky = subcommands.get(path[1] if len(path) > 1 else "")
-    if risky is None or any(_is(word, option) for word in words[len(path) :] for option in risky):
+    rest = words[len(path) :]
+    if risky is None or any(is_option(word, option) for word in rest for option in risky):
         return None
-    return path
+    only = ONLY.get((path[0], path[-1]))
+    others = (word for word in rest if word.startswith("-") and word.partition("=")[0] not in (only or ()))
+    return path if only is None or not any(others) else None
 
 
-def is_fed(words: tuple[str, ...]) -> bool:
-    """Whether an interpreter among the words is given a program in them, or on its input."""
-    for n, word in enumerate(words):
-        if wraps(word, INTERPRETERS):
-            rest = words[n + 1 :]
-            if all(each.startswith("-") for each in rest) or any(_INLINE.fullmatch(each) for each in rest):
-                return True
-    return False
-
-
-def _is(word: str, option: str) -> bool:
+def is_option(word: str, option: str) -> bool:
     """Long options may be cut short, short ones may stand in a cluster or have their value behind them."""
     name = word.partition("=")[0]
     if option.startswith("--"):

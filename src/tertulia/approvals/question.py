@@ -16,6 +16,7 @@ Key = tuple[str, ...]
 subcommand, `exact` and all words, or `text` and the whole command line."""
 
 MAX_SUMMARY = 500
+MAX_ARGS = 40
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,11 +77,47 @@ def covered(key: Key) -> str:
 
 
 def summary(tool: str, args: dict[str, Any], command: str | None) -> str:
-    """What the call would do, in a line or a few. What cannot be seen is written out."""
-    text = command if command is not None else f"{tool} {msgspec.json.encode(args).decode()}"
-    note = " [letters of several alphabets]" if command is not None and looks_alike(text) else ""
-    text = shown(text)
-    return (text if len(text) <= MAX_SUMMARY else text[: MAX_SUMMARY - 1] + "…") + note
+    """What the call would do, in a line or a few. What cannot be seen is written out, what is long is shortened.
+
+    Of a command the beginning and the end are shown; of other arguments each name, and how its value begins.
+    """
+    note = " [letters of several alphabets]" if command is not None and looks_alike(command) else ""
+    if command is not None:
+        return _shortened(shown(command), MAX_SUMMARY, ends=True) + note
+    text = shown(f"{tool} {msgspec.json.encode(args).decode()}")
+    return text if len(text) <= MAX_SUMMARY else f"{shown(tool)} {_named(args)}"
+
+
+def _named(args: dict[str, Any]) -> str:
+    given = list(args.items())[:MAX_ARGS]
+    values = [shown(msgspec.json.encode(value).decode()) for _, value in given]
+    room = MAX_SUMMARY - sum(len(name) for name, _ in given)
+    texts = []
+    for (name, _), (value, most) in zip(given, _fitted(values, room), strict=True):
+        texts.append(
+            f"{_shortened(shown(msgspec.json.encode(name).decode()), 100)}:{_shortened(value, most)}"
+        )
+    left = len(args) - len(given)
+    return "{" + ",".join(texts) + (f" … and {left} more" if left else "") + "}"
+
+
+def _fitted(values: list[str], room: int) -> list[tuple[str, int]]:
+    """Each value with how much of it may show: the short ones whole, what they leave to the others."""
+    shares = dict.fromkeys(range(len(values)), 0)
+    waiting = sorted(shares, key=lambda n: len(values[n]))
+    for done, n in enumerate(waiting):
+        shares[n] = max(20, room // (len(waiting) - done))
+        room -= min(shares[n], len(values[n]))
+    return [(value, shares[n]) for n, value in enumerate(values)]
+
+
+def _shortened(text: str, most: int, ends: bool = False) -> str:
+    if len(text) <= most:
+        return text
+    if not ends:
+        return text[: most - 1] + "…"
+    half = most // 2
+    return f"{text[:half]} […{len(text) - 2 * half} characters…] {text[-half:]}"
 
 
 def choose(given: tuple[Option, ...], option: Any, answer: Answer | None) -> Answer:

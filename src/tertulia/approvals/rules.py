@@ -1,7 +1,7 @@
 """Rules: patterns over the words of commands. What they deny is never allowed."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Literal
@@ -43,7 +43,10 @@ class Pattern:
             return "yes"
         if words[0] is None:
             return "maybe"
-        if not fnmatchcase(base_name(words[0]), base_name(self.words[0])):
+        name = base_name(words[0])
+        if self._dashed is not None and fnmatchcase(name, self._dashed):
+            words = (self.words[0], self.words[1], *words[1:])
+        elif not fnmatchcase(name, self._program):
             return "no"
         rest, unknown = [word for word in words[1:] if word is not None], None in words[1:]
         if self._wants(rest):
@@ -51,7 +54,20 @@ class Pattern:
         return "maybe" if unknown else "no"
 
     def names(self, program: str) -> bool:
-        return not self.words or fnmatchcase(program, base_name(self.words[0]))
+        """Whether it is the program meant; one that may be any says nothing by its name."""
+        dashed = self._dashed is not None and fnmatchcase(program, self._dashed)
+        return self._program != "*" and (dashed or fnmatchcase(program, self._program))
+
+    @cached_property
+    def _program(self) -> str:
+        return base_name(self.words[0]) if self.words else "*"
+
+    @cached_property
+    def _dashed(self) -> str | None:
+        """Program and subcommand as one program, such as `git-push`."""
+        if len(self.words) < 2 or self._program == "*" or not re.match(r"\w", self.words[1]):
+            return None
+        return f"{self._program}-{self.words[1].casefold()}"
 
     def _wants(self, words: list[str]) -> bool:
         letters, long, plain = _options(words)
@@ -124,9 +140,7 @@ class Rules:
             return False
         if not command.sure:
             return True
-        if any(part.kind == "wrapper" for part in command.parts) and any(
-            pattern.names(name) for name in programs(command.text) for pattern in patterns
-        ):
+        if any(pattern.names(name) for name in _mentioned(command) for pattern in patterns):
             return True
         return any(
             pattern.catches(each.words) != "no"
@@ -142,3 +156,12 @@ class Rules:
         if part.at and "/" in (part.words[0] or "/"):
             return False  # the same name in another folder
         return any(pattern.covers(part.words) for pattern in self.allow)
+
+
+def _mentioned(command: Command) -> Iterator[str]:
+    """What could name a program where one may be started: in the words of an unknown one; with a wrapper, anywhere."""
+    if any(part.kind == "wrapper" for part in command.parts):
+        yield from programs(command.text)
+    for part in command.parts:
+        if part.kind == "other":
+            yield from list(programs(part.text))[1:]

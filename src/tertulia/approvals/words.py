@@ -13,9 +13,12 @@ ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 INVISIBLE = re.compile(
     "[\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800"
-    "\u3000\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\U000e0000-\U000e0fff]"
+    "\u3000\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """Spaces that are none to the shell, and what is not seen, or turns the direction of a text."""
+
+MAX_CLUSTER = 4  # options that stand together before the value of the last one
 
 _EXPANDS = re.compile(r"[*?\[]|(?:^|[=:])~|\{.*(?:,|\.\.)", re.DOTALL)
 _METACHARACTERS = re.compile(r"[\s;&|<>()$`]")
@@ -52,6 +55,14 @@ def is_command_text(word: str) -> bool:
     return _METACHARACTERS.search(word) is not None
 
 
+def texts_in(word: str) -> set[str]:
+    """What of a word could be a command line of its own: all of it, or what stands behind `=`, an option, a mark."""
+    found = {word, word.partition("=")[2]}
+    if word.startswith("-") and not word.startswith("--"):
+        found.update(word[n:] for n in range(2, 2 + MAX_CLUSTER))
+    return {text for text in (each.lstrip("!+|@") for each in found) if is_command_text(text)}
+
+
 def word_of(node: Node) -> str | None:
     """What a node of the grammar's tree is to the program, or None."""
     text = node.text
@@ -61,7 +72,7 @@ def word_of(node: Node) -> str | None:
     if node.type == "raw_string":
         return text[1:-1]
     if node.type == "string":
-        if any(child.type not in ('"', "string_content") for child in node.children):
+        if any(child.type not in ('"', "string_content", "$") for child in node.children):
             return None
         return re.sub(r'\\([\\"$`])', r"\1", text[1:-1].replace("\\\n", ""))
     if node.type == "concatenation":

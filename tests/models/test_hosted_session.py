@@ -156,3 +156,12 @@ async def test_a_broken_call_gets_an_error_result_and_the_model_goes_on() -> Non
         records = await session.root.records()
         assert [record.invalid for record in records if isinstance(record, ToolCall)] == ['{"a": 1']
         assert [record.status for record in records if isinstance(record, ToolResult)] == ["error"]
+
+
+async def test_arguments_with_half_characters_are_an_error_that_the_model_reads(provider: str) -> None:
+    """Whether a provider sends arguments as an object or as text."""
+    script = [Reply("I add.", call("add", a="\ud800", b=1)), "I see."]
+    async with asked(provider, script) as it, Session.open(model=it.model, tools=[add]) as session:
+        assert str(await session.prompt("Add.")) == "I see."
+        (result,) = [r for r in await session.records() if isinstance(r, ToolResult)]
+        assert (result.status, "no JSON object" in result.text) == ("error", True)

@@ -121,11 +121,11 @@ async def test_switched_off_it_runs_unconfined(run_off: Any, tmp_path: Path) -> 
 
 async def test_switched_off_its_children_still_end_with_it(run_off: Any) -> None:
     began = time.monotonic()
-    ran = await run_off("setsid sleep 60 & sleep 60", seconds=0.3)
+    ran = await run_off("setsid sleep 100 & sleep 100", seconds=0.3)
     assert ran.stopped == "it ran longer than 0.3 s"
-    ran = await run_off("sleep 60 & echo $!")
+    ran = await run_off("sleep 100 & echo $!")
     assert _ends(int(ran.text))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 50, "it was waited for"
 
 
 @pytest.mark.req("S2-14b")

@@ -376,13 +376,15 @@ async def test_a_close_that_has_to_be_forced_is_recorded(store: Any) -> None:
         running = asyncio.ensure_future(conversation.prompt("x"))
         async with asyncio.timeout(10):
             await engine.entered.wait()
-        async with EventRecorder(conversation) as seen:
-            await session.close_conversation(conversation.id, timeout=0.01)
-        with pytest.raises(PromptCancelled):
-            await running
-        assert "close_forced" in str([event.data for event in seen.of("conversation")])
-        assert (await session.prompt("the slot is free")).text == "fine"
-        engine.leave.set()
+        try:
+            async with EventRecorder(conversation) as seen:
+                await session.close_conversation(conversation.id, timeout=0.01)
+            with pytest.raises(PromptCancelled):
+                await running
+            assert "close_forced" in str([event.data for event in seen.of("conversation")])
+            assert (await session.prompt("the slot is free")).text == "fine"
+        finally:
+            engine.leave.set()
 
 
 async def test_nothing_keeps_a_closed_conversation(store: Any) -> None:

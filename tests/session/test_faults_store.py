@@ -8,6 +8,7 @@ import pytest
 
 from tertulia.records.errors import PromptCancelled, SessionHeld, StaleFence, StorageError, StoreFull
 from tertulia.records.record import Message, Queue, ToolResult, TurnEnd
+from tertulia.session import closed
 from tertulia.session.session import Session
 from tertulia.store.sqlite import SqliteStore
 from tertulia.testing import ScriptedModel, Stream, call, hold
@@ -201,7 +202,10 @@ async def test_a_cancel_is_durable_when_cancel_returns(store: GatedStore) -> Non
         await made.verify()
 
 
-async def test_a_store_that_never_answers_holds_up_no_close(store: GatedStore) -> None:
+async def test_a_store_that_never_answers_holds_up_no_close(
+    store: GatedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closed, "STORE", 0.05)
     held = hold("one")
     async with world(store, [held]) as made:
         prompt = made.start("one")
@@ -210,7 +214,7 @@ async def test_a_store_that_never_answers_holds_up_no_close(store: GatedStore) -
         queued = made.start("two", when_busy="follow_up")
         await made.seen.wait_for("queue")
         store.hold()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(15):
             await made.conv.close("cancel", timeout=0.05)
             with pytest.raises(PromptCancelled):
                 await queued

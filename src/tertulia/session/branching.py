@@ -89,8 +89,9 @@ def _totals_at(log: Log, records: Sequence[AnyRecord], at: int) -> Totals:
             totals = record.totals
             break
     else:
+        # No entry stands between two turns; but some do before the first one after a resume.
         between = takewhile(lambda record: not isinstance(record, TurnStart), records[end:])
-        if not any(record.is_entry for record in between):  # as it is between two turns, but not after a resume
+        if not any(record.is_entry for record in between):
             behind = next((record for record in records[end:] if isinstance(record, TurnStart)), None)
             if behind is not None:
                 return behind.totals
@@ -171,8 +172,9 @@ async def resume(log: Log, journal: Journal, entries: Iterable[Any]) -> None:
 def record_seq(log: Log, record_id: str) -> int:
     """The seq in a record's id (conv:seq)."""
     conversation, _, seq = str(record_id).rpartition(":")
-    if not (seq.isascii() and seq.isdecimal() and len(seq) < 20) or conversation != log.id or not 0 < int(seq) <= log.last:
+    number = int(seq) if seq.isascii() and seq.isdecimal() and len(seq) < 20 else 0
+    if conversation != log.id or not 0 < number <= log.last:
         raise InvalidInput(
             f"{record_id!r} names no record of {log.id}", hint="record ids look like conv_…:12"
         )
-    return int(seq)
+    return number

@@ -24,7 +24,7 @@ from .threads import in_thread
 
 Calling = contextvars.ContextVar[tuple[Turn, CallId] | None]
 calling: Calling = contextvars.ContextVar("tertulia_calling", default=None)
-"""The call on whose behalf the present code runs, inside a tool, and its turn. A task that a tool starts inherits it."""
+"""The call on whose behalf the present code runs, inside a tool, and its turn. Tasks that a tool starts inherit it."""
 
 
 def not_inside(session: SessionId) -> None:

@@ -80,11 +80,11 @@ class Progress:
         self.spent: list[ModelUsage] = []  # what answers cost, until that is stored
         self.counted: Finished | None = None  # the answer whose cost is in there already
         self.results: list[asyncio.Future[Any]] = []
-        self.answered: dict[CallId, tuple[ToolCall, asyncio.Future[Any]]] = {}  # results, durable or on their way
+        self.answered: dict[CallId, tuple[ToolCall, asyncio.Future[Any]]] = {}  # durable, or on their way
         self.unfinished: tuple[ToolCall, ...] = ()  # calls that a restart left waiting: they run first
         self.asked: dict[CallId, Approval] = {}  # questions that are not decided yet
         self.waiting: set[CallId] = set()  # calls that wait for a person
-        self.midway: set[CallId] = set()  # those that had begun when they asked: they cannot wait on in the store
+        self.midway: set[CallId] = set()  # those that had begun already: they cannot wait on in the store
         self.parked = False  # all its calls do, and it has given its slot back
         self.left = False  # closed while it was parked: it waits on in the store
         self.at_end: list[Callable[[], object]] = []

@@ -72,7 +72,6 @@ class Item:
     def text(self) -> str:
         return describe(self.parts)
 
-
     @property
     def refused(self) -> bool:
         """Whether it was never accepted: nothing of it is stored."""

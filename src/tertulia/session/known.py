@@ -1,6 +1,6 @@
 """Client ids: the same id with the same input is the same item, also after a restart."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from ..models.names import missing_hint
 from ..records.codec import decode_lenient
@@ -75,12 +75,12 @@ class KnownIds:
         self._items[id] = item
         return item
 
-    def told(self, keeps: Callable[[Item], bool], waiting: Collection[Item]) -> list[PutClientId]:
-        """For a store that takes the conversation over: the ids that may be stored, but for those of what waits."""
+    def told(self, keeps: Callable[[Item], bool]) -> list[PutClientId]:
+        """For a store that takes the conversation over: the ids that it may have."""
         return [
             rows.put_client_id(self._log.id, item, item.turn_id if item.delivered else None)
             for item in self._items.values()
-            if item not in waiting and not item.refused and keeps(item)
+            if not item.refused and keeps(item)
         ]
 
     def forget(self, id: str) -> None:

@@ -113,7 +113,7 @@ def _queue(desk: Desk, known: KnownIds) -> list[PutInbox | PutClientId]:
     now = desk.shared.clock.now()
     return [
         *(rows.put_inbox(desk.log.id, item, now) for item in waiting),
-        *known.told(desk.keeps_bodies_of, waiting),
+        *known.told(desk.keeps_bodies_of),
     ]
 
 

@@ -66,7 +66,7 @@ class JsonlStore:
         self._folder = folder
         self._clock = clock
         self._books = Books(folder, self.incidents)
-        self._side = Side(folder.side)
+        self._side = Side(folder.side, folder.only)
         self._blobs = Blobs(folder.side, clock)
         self._gate = Gate(self._books, self._side)
         self._claims = Claims(self._gate)

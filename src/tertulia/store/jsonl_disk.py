@@ -34,6 +34,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.side = path
+        self.only: ConversationId | None = None  # the conversation whose file it is, where it is a file
         self.adopts = False
         """Whether a conversation may be given to another session: a file that someone brought may."""
 

@@ -143,9 +143,10 @@ class Tables:
 class Side(Tables):
     """The log as it stands on disk; `end` is where its last whole line ends."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, only: ConversationId | None = None) -> None:
         super().__init__()
         self.path = folder / "store.log"
+        self._only = only
         self._reset()
 
     def _reset(self) -> None:
@@ -195,7 +196,7 @@ class Side(Tables):
             self.problems.append(f"the line at byte {start} of {self.path.name} cannot be read")
             return
         bodies = _BODY.finditer(data)
-        for note in line.notes:
+        for note in line.notes if self._only is None else [_renamed(note, self._only) for note in line.notes]:
             body = note.inbox.body if note.inbox is not None else note.grant and note.grant.body
             where = next(bodies, None) if body is not None else None
             self.take(note)
@@ -271,6 +272,19 @@ class Side(Tables):
         notes += [Note(grant=row) for row in self.grants.values()]
         for start in range(0, len(notes), _NOTES_A_LINE):
             yield encode(self.commit, notes[start : start + _NOTES_A_LINE])
+
+
+def _renamed(note: Note, id: ConversationId) -> Note:
+    """What stands beside the file of one conversation is its own, whatever id it had when this was written."""
+    if note.inbox is not None:
+        return Note(inbox=msgspec.structs.replace(note.inbox, conversation=id))
+    if note.drop is not None:
+        return Note(drop=msgspec.structs.replace(note.drop, conversation=id))
+    if note.client is not None:
+        return Note(client=msgspec.structs.replace(note.client, conversation=id))
+    if note.arrived is not None:
+        return Note(arrived=(id, note.arrived[1]))
+    return note if note.gone is None else Note(gone=id)
 
 
 def _conversation(key: object) -> object:

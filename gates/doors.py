@@ -14,7 +14,6 @@ EVERYWHERE = "tertulia"
 DOORS: dict[str, tuple[str, ...]] = {
     "msgspec": (EVERYWHERE,),
     "apsw": ("tertulia.store.sqlite*",),
-    "pathspec": ("tertulia.tools.builtin",),
     "tree_sitter": ("tertulia.approvals",),
     "tree_sitter_bash": ("tertulia.approvals",),
     "asyncpg": ("tertulia.store.postgres*",),

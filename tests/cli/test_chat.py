@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -136,11 +136,12 @@ def test_an_unknown_model_and_an_unknown_conversation_are_told(tmp_path: Path) -
 class Terminal:
     """The chat on a pseudo terminal."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, command: Sequence[str] = COMMAND, folder: Path | None = None) -> None:
         pid, self.file = pty.fork()
         if pid == 0:
             os.environ["NO_COLOR"] = "1"
-            os.execv(COMMAND[0], [*COMMAND, *arguments])
+            os.chdir(folder or ".")
+            os.execv(command[0], [*command, *arguments])
         self.pid = pid
         self.seen = ""
 
@@ -154,6 +155,10 @@ class Terminal:
             ready, _, _ = select.select([self.file], [], [], max(0.0, end - time.monotonic()))
             assert ready, f"{wanted!r} was not shown; what was: {self.seen!r}"
             self.seen += os.read(self.file, 65536).decode("utf-8", "replace")
+
+    def asked(self, after: str = "") -> None:
+        """Until a question can be answered."""
+        self.until("Do not allow it\r\n> ", after=after)
 
     def end(self) -> int:
         _, status = os.waitpid(self.pid, 0)
@@ -205,12 +210,12 @@ def test_after_a_cancel_the_next_input_is_answered(terminal: Terminal) -> None:
 def test_who_sits_at_the_terminal_is_asked(terminal: Terminal) -> None:
     terminal.until("> ")
     terminal.type("approval\n")
-    terminal.until("? publish")
+    terminal.asked()
     terminal.type("/deny not today\n")
     terminal.until("The tool answered: not today")
     terminal.type("approval\n")
     terminal.until('? publish {"text":"Hello, world."}', after="not today")
-    terminal.until("3 Do not allow it", after="Hello, world.")
+    terminal.asked(after="not today")
     terminal.type("9\n")
     terminal.until("there is no answer 9")
     terminal.type("2\n")
@@ -224,11 +229,11 @@ def test_who_sits_at_the_terminal_is_asked(terminal: Terminal) -> None:
 def test_a_number_answers_what_asks(terminal: Terminal) -> None:
     terminal.until("> ")
     terminal.type("approval\n")
-    terminal.until("3 Do not allow it")
+    terminal.asked()
     terminal.type("1\n")
     terminal.until("The tool answered: published to nobody")
     terminal.type("approval\n")
-    terminal.until("? publish", after="The tool answered")  # it was for once
+    terminal.asked(after="The tool answered")  # it was for once
     terminal.type("3\n")
     terminal.until("denied", after="The tool answered")
     terminal.type("1\n")
@@ -242,7 +247,7 @@ def test_what_was_answered_is_listed_and_revoked(terminal: Terminal) -> None:
     terminal.type("/approvals\n")
     terminal.until("nothing waits, and nothing is remembered")
     terminal.type("approval\n")
-    terminal.until("1 Allow this call")
+    terminal.asked()
     terminal.type("/approvals\n")
     terminal.until("waits: publish")
     terminal.type("2\n")
@@ -265,19 +270,81 @@ def test_a_question_outlives_the_chat(tmp_path: Path) -> None:
     store = str(tmp_path / "chat.db")
     first = Terminal("--store", store)
     first.type("approval\n")
-    first.until("1 Allow this call")
+    first.asked()
     first.type("/quit\n")
     assert first.end() == 0
     os.close(first.file)
     id = re.search(r"conversation (\S+);", first.seen)
     assert id is not None
     second = Terminal("--store", store, "--resume", id[1])
-    second.until("1 Allow this call")
+    second.asked()
     second.type("1\n")
     second.until("The tool answered: published")
     second.type("/quit\n")
     assert second.end() == 0
     os.close(second.file)
+
+
+SCRIPTED = """
+import sys
+from tertulia.cli import main, talk
+from tertulia.testing import ScriptedModel, Stream, call
+talk.chosen_model = lambda name: ("scripted", ScriptedModel({script}))
+sys.exit(main.main(sys.argv[1:]))
+"""
+
+
+def scripted(script: str) -> list[str]:
+    return [sys.executable, "-c", SCRIPTED.format(script=script)]
+
+
+def test_what_is_typed_ahead_answers_no_later_question(tmp_path: Path) -> None:
+    writes = 'call("write", path="first", content=""), call("write", path="second", content="")'
+    chat = Terminal("chat", "--tools", command=scripted(f'[[{writes}], "Done."]'), folder=tmp_path)
+    chat.until("> ")
+    chat.type("go\n")
+    chat.asked()
+    chat.type("1\n1\n/allow\n/deny\n")
+    chat.until("that was typed before the question was asked")
+    chat.asked(after="Do not allow it")
+    chat.type("3\n")
+    chat.until("Done.")
+    chat.type("/quit\n")
+    assert chat.end() == 0
+    os.close(chat.file)
+    assert [each.name for each in tmp_path.iterdir()] == ["first"]
+
+
+EVIL = "ok\x1b[2K\r\x1b[1A? ls\x9b2J\x1b]0;x\x07\tend"
+
+
+def test_nothing_that_is_said_moves_the_cursor(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(EVIL)
+    calls = '[call("read", path="file"), call("\\x1b[2Jx")]'
+    script = f'[{calls}, Stream(["a\\x1b", "[2J\\x9b", "1A", "\\nb"]), ValueError({EVIL!r})]'
+    chat = Terminal("chat", "--tools", command=scripted(script), folder=tmp_path)
+    chat.until("> ")
+    chat.type("go\n")
+    chat.until("a\ufffd[2J\ufffd1A\r\nb")
+    chat.until("ok\ufffd[2K")
+    chat.type("more\n")
+    chat.until("? ls", after="1A\r\nb")
+    chat.type("/transcript\n/stats\n/quit\n")
+    chat.until("tokens in")
+    assert chat.end() == 0
+    os.close(chat.file)
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)", chat.seen)
+
+
+def test_an_answer_is_words_on_a_terminal_and_untouched_in_a_pipe(tmp_path: Path) -> None:
+    command = [*scripted(f"[{EVIL!r}] * 2"), "run", "-p", "x"]
+    done = subprocess.run(command, capture_output=True, timeout=30, check=True, cwd=tmp_path)
+    assert done.stdout.decode() == EVIL + "\n"
+    shown = Terminal(command=command, folder=tmp_path)
+    shown.until("end")
+    assert shown.end() == 0
+    os.close(shown.file)
+    assert "ok\ufffd[2K\ufffd[1A? ls\ufffd2J\ufffd]0;x\ufffd\tend" in shown.seen
 
 
 def test_from_a_pipe_a_flag_lets_it_run() -> None:

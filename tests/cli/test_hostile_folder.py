@@ -19,7 +19,7 @@ COMMAND_LINES: dict[str, list[list[str]]] = {
         ["run", "-p", "tool", "--model", "demo", "--tools"],
         ["run", "-p", "x", "--model", "demo", "--json"],
     ],
-    "models": [["models"], ["models", "--json"]],
+    "models": [["models"], ["models", "--json"], ["models", "install", "local"]],
     "mcp": [["mcp", "list"], ["mcp", "list", "--json"], ["mcp", "serve", "--model", "demo"]],
     "store": [["store", "check", "chat.db"]],
     "doctor": [["doctor"], ["doctor", "--json"]],
@@ -37,6 +37,8 @@ def trap(tmp_path: Path) -> tuple[Path, Path]:
     code = f"open({str(sprung)!r}, 'a').write(__name__ + '\\n')\n"
     modules = (
         "json.py",
+        "re.py",
+        "pip.py",
         "asyncio.py",
         "msgspec.py",
         "sitecustomize.py",
@@ -82,7 +84,7 @@ def test_a_hostile_folder_runs_nothing(line: list[str], trap: tuple[Path, Path],
     home = tmp_path / "home"
     home.mkdir()
     names = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    names |= {"HOME": str(home), "TERTULIA_HOME": str(home / "t")}
+    names |= {"HOME": str(home), "TERTULIA_HOME": str(home / "t"), "PIP_NO_INDEX": "1"}
     done = subprocess.run(
         [str(PROGRAM), *line], cwd=folder, input="tool\nhello\n" if line[0] == "chat" else "", text=True,
         capture_output=True, timeout=60, env=names, check=False,

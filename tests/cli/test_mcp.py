@@ -1,6 +1,7 @@
 """`tertulia mcp`: servers are listed, added, tested, their words shown; and `tertulia mcp serve` is one itself."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,49 @@ def test_a_project_file_is_shown_and_not_used(capsys: Capture) -> None:
     assert main(["mcp", "test", "evil"]) == 1
     assert main(["mcp", "list"]) == 0
     assert "(not used)" in capsys.readouterr().out
+
+
+ODD = "\x1b[2K\r\x1b[1A\x9b2J\u202eok"
+
+
+def test_what_a_project_file_names_is_shown_as_words_and_without_secrets(capsys: Capture) -> None:
+    servers = {
+        "a": {"command": "prog" + ODD, "args": ["https://user:s3cret@example.org/x"]},
+        "b": {"url": f"https://user:s3cret@example.org/{ODD}?key=s3cret"},
+    }
+    Path(".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    for line in (["mcp", "list"], ["mcp", "list", "--json"]):
+        assert main(line) == 0
+        shown = capsys.readouterr().out
+        assert "s3cret" not in shown
+        assert "https://example.org/" in shown
+        assert not set(shown) & set("\x1b\r\x9b\u202e")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xfe{",
+        b"[" * 100_000,
+        b'{"mcpServers": {"a": ' + b'{"a": ' * 900 + b"1" + b"}" * 902,
+        b"[]",
+        b"{",
+        b"1",
+    ],
+    ids=["bytes", "deep", "rather deep", "a list", "half", "a number"],
+)
+def test_a_file_that_makes_no_sense_is_told(data: bytes, home: Path, capsys: Capture) -> None:
+    for file in (Path(".mcp.json"), home / "mcp.json"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(data)
+        assert main(["mcp", "list"]) == 1
+        assert re.match(
+            "tertulia: (this is no MCP configuration|.*mcp.json cannot be read)", capsys.readouterr().err
+        )
+        if file.parent == home:
+            assert main(["mcp", "add", "x", "y"]) == 1
+            assert file.read_bytes() == data
+        file.unlink()
 
 
 def add(name: str, config: dict[str, Any]) -> None:

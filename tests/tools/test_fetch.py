@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -122,6 +123,61 @@ async def test_time_and_size_are_limited(use: Any, web: Any, monkeypatch: pytest
     monkeypatch.setattr(fetching, "SECONDS", 0.3)
     with pytest.raises(InvalidInput, match="cannot be reached"):
         await use("fetch", url=f"{url}/drip")
+
+
+async def test_the_time_that_ends_before_there_is_a_connection_ends_it_too(
+    use: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is there to be cut off then, and the server sends a byte now and then, as long as somebody listens."""
+    dripped, gone, connect = 0, asyncio.Event(), socket.create_connection
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal dripped
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n")
+        while dripped < 200:
+            try:
+                async with asyncio.timeout(0.05):
+                    if not await reader.read(1000):
+                        break
+            except TimeoutError:
+                dripped += 1
+                writer.write(b"x")
+            except ConnectionError:
+                break
+        writer.close()
+        gone.set()
+
+    def slowly(*given: Any, **more: Any) -> Any:
+        for thread in threading.enumerate():
+            if isinstance(thread, threading.Timer):
+                thread.join(10)
+        return connect(*given, **more)
+
+    monkeypatch.setattr(socket, "create_connection", slowly)
+    monkeypatch.setattr(fetching, "public_address", lambda *_: "127.0.0.1")
+    monkeypatch.setattr(fetching, "SECONDS", 0.3)
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setattr(fetching, "PORTS", (port,))
+        with pytest.raises(InvalidInput, match="it took longer"):
+            await use("fetch", url=f"http://public.test:{port}/")
+        async with asyncio.timeout(20):
+            await gone.wait()
+    assert dripped < 200
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "undefined", "rot13", "unicode_escape", "nonsense"])
+async def test_a_charset_that_is_none_of_pages_is_not_used(use: Any, web: Any, charset: str) -> None:
+    url = web({"/a": page("a-é\\n".encode(), f"text/plain; charset={charset}")})
+    assert (await use("fetch", url=f"{url}/a")).endswith("\n\na-é\\n")
+
+
+@pytest.mark.parametrize(
+    "charset", ["utf-16", "latin-1", "windows-1251", "shift_jis", "euc-kr", "gb18030", "koi8-r"]
+)
+async def test_charsets_of_pages_are_used(use: Any, web: Any, charset: str) -> None:
+    url = web({"/a": page("a-b".encode(charset), f"text/plain; charset={charset}")})
+    assert (await use("fetch", url=f"{url}/a")).endswith("\n\na-b")
 
 
 @pytest.mark.parametrize(

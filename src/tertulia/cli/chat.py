@@ -6,6 +6,7 @@ What is typed while a turn runs is queued. Ctrl-C cancels the turn; pressed twic
 import argparse
 import asyncio
 import os
+import select
 import signal
 import sys
 import threading
@@ -15,6 +16,9 @@ from ..records.errors import TertuliaError
 from . import render, talk
 from .chat_commands import Chat, Leave, dispatch
 from .chat_screen import Screen
+
+Lines = asyncio.Queue[tuple[str, str | None] | None]
+"""What was typed, and the id of the approval that it may answer; None at the end of the input."""
 
 LEAVE_WITHIN = 2.0  # seconds between two Ctrl-C that count as one wish to leave
 
@@ -34,8 +38,8 @@ async def _chat(options: argparse.Namespace) -> int:
         chat = Chat(session, talk.conversation(session, options))
         screen = Screen()
         screen.note(f"conversation {chat.conversation.id}; /help lists the commands")
-        lines: asyncio.Queue[str | None] = asyncio.Queue()
-        _read_lines(asyncio.get_running_loop(), lines)
+        lines: Lines = asyncio.Queue()
+        _read_lines(chat, asyncio.get_running_loop(), lines)
         leaving = _on_interrupt(chat, screen)
         showing = asyncio.gather(_show(chat, screen), _ask(chat, screen))
         try:
@@ -47,21 +51,20 @@ async def _chat(options: argparse.Namespace) -> int:
                 chat.conversation.cancel_active_prompt()  # nobody could ever answer
 
 
-async def _loop(
-    chat: Chat, screen: Screen, lines: "asyncio.Queue[str | None]", leaving: "asyncio.Future[int]"
-) -> int:  # fmt: skip
+async def _loop(chat: Chat, screen: Screen, lines: "Lines", leaving: "asyncio.Future[int]") -> int:
     while True:
-        screen.prompt(busy=chat.conversation.busy)
+        screen.prompt(busy=chat.conversation.busy and chat.put is None)
         line = asyncio.ensure_future(lines.get())
         await _either(line, leaving)
         if leaving.done():
             line.cancel()
             chat.conversation.cancel_active_prompt()
             return leaving.result()
-        text = line.result()
-        if text is None:
+        typed = line.result()
+        if typed is None:
             await _finish(chat, leaving)
             return leaving.result() if leaving.done() else chat.status
+        text, chat.answering = typed
         try:
             await dispatch(chat, screen, text)
         except Leave:
@@ -106,14 +109,18 @@ async def _show(chat: Chat, screen: Screen) -> None:
 
 async def _ask(chat: Chat, screen: Screen) -> None:
     """Put the questions of all the Session's conversations, one at a time."""
-    put = ""
+    last = None
     async with chat.session.events() as events:
         while True:
             waiting = chat.session.approvals.pending()
-            if waiting and waiting[0].id != put:
-                put = waiting[0].id
-                screen.question(waiting[0])
-                chat.asked.set()
+            first = waiting[0].id if waiting else None
+            if first != last:
+                chat.put, last = None, first
+                if waiting:
+                    screen.question(waiting[0])
+                    chat.put = first  # what is typed from now on may be its answer
+                    screen.prompt(busy=False)
+                    chat.asked.set()
             async for event in events:
                 if event.type in ("approval_request", "approval_resolved"):
                     break
@@ -142,24 +149,44 @@ def _on_interrupt(chat: Chat, screen: Screen) -> "asyncio.Future[int]":
     return leaving
 
 
-def _read_lines(loop: asyncio.AbstractEventLoop, lines: "asyncio.Queue[str | None]") -> None:
-    """Lines of stdin, whatever it is. Read below Python's buffers: a thread blocked in them would spoil the exit."""
+def _typed(chat: Chat) -> tuple[bytes, str | None, bool]:
+    """What a person has typed up to now, the question it was typed at, and whether it is the end.
+
+    It is taken all at once: of lines that were typed ahead, the second is not to be read when the first has had its
+    effect.
+    """
+    file = sys.stdin.fileno()
+    data, put, more = b"", None, True
+    while more and len(data) < 65536:
+        try:
+            chunk = os.read(file, 65536)
+        except OSError:
+            chunk = b""
+        if not data:
+            put = chat.put
+        data += chunk
+        if not chunk:
+            return data, put, True
+        more = os.isatty(file) and bool(select.select([file], [], [], 0)[0])
+    return data, put, False
+
+
+def _read_lines(chat: Chat, loop: asyncio.AbstractEventLoop, lines: "Lines") -> None:
+    """Lines of stdin, whatever it is, each with the question that was on the screen when it came.
+
+    Read below Python's buffers: a thread blocked in them would spoil the exit.
+    """
 
     def read() -> None:
-        rest = b""
-        while True:
-            try:
-                data = os.read(sys.stdin.fileno(), 65536)
-            except OSError:
-                data = b""
+        rest, ended = b"", False
+        while not ended:
+            data, put, ended = _typed(chat)
             *whole, rest = (rest + data).split(b"\n")
-            if not data and rest:
+            if ended and rest:
                 whole.append(rest)
             for line in whole:
-                loop.call_soon_threadsafe(lines.put_nowait, line.decode("utf-8", "replace"))
-            if not data:
-                loop.call_soon_threadsafe(lines.put_nowait, None)
-                return
+                loop.call_soon_threadsafe(lines.put_nowait, (line.decode("utf-8", "replace"), put))
+        loop.call_soon_threadsafe(lines.put_nowait, None)
 
     def guarded() -> None:
         try:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..approvals.question import covered
+from ..approvals.question import Approval, covered
 from ..records.errors import InvalidInput
 from ..records.event import AnyEvent, Done
 from ..session.conversation import Conversation
@@ -25,6 +25,8 @@ class Chat:
         self.conversation = conversation
         self.following = asyncio.Event()  # its events are being shown
         self.asked = asyncio.Event()  # a question was put
+        self.put: str | None = None  # the approval whose question is on the screen
+        self.answering: str | None = None  # the one that was there when the line came that is being handled
         self.status = 0
         self._started = 0
         self._ended = 0
@@ -56,7 +58,7 @@ async def dispatch(chat: Chat, screen: Screen, line: str) -> None:
     text = line.strip()
     if not text:
         return
-    if text.isdecimal() and chat.session.approvals.pending():
+    if text.isdecimal() and (chat.answering is not None or chat.session.approvals.pending()):
         await _choose(chat, int(text))
         return
     if not text.startswith("/"):
@@ -141,7 +143,7 @@ async def _deny(chat: Chat, screen: Screen, rest: str) -> None:
 
 
 async def _choose(chat: Chat, number: int) -> None:
-    options = chat.session.approvals.pending()[0].options
+    options = _asked(chat).options
     if not 0 < number <= len(options):
         raise InvalidInput(f"there is no answer {number}", hint=f"type a number from 1 to {len(options)}")
     await _answer(chat, option=options[number - 1].id)
@@ -165,11 +167,21 @@ async def _revoke(chat: Chat, screen: Screen, rest: str) -> None:
 
 
 async def _answer(chat: Chat, **answer: Any) -> None:
-    """To the call that has waited longest."""
+    asked = _asked(chat)
+    await chat.session.approvals.answer(asked.id, **answer)
+    if chat.put == asked.id:
+        chat.put = None
+
+
+def _asked(chat: Chat) -> Approval:
+    """What the line that was typed is about: never a question that came onto the screen after it."""
     waiting = chat.session.approvals.pending()
-    if not waiting:
+    found = next((each for each in waiting if each.id == chat.answering), None)
+    if found is None and waiting:
+        raise InvalidInput("that was typed before the question was asked", hint="type it again")
+    if found is None:
         raise InvalidInput("nothing waits for an answer")
-    await chat.session.approvals.answer(waiting[0].id, **answer)
+    return found
 
 
 async def _diff(chat: Chat, screen: Screen, rest: str) -> None:

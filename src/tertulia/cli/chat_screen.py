@@ -18,14 +18,16 @@ from ..records.event import (
     ToolResultEvent,
 )
 from ..session.inbox import preview
+from . import render
 
 DIM, RED, RESET = "\033[2m", "\033[31m", "\033[0m"
 
 
 class Screen:
     def __init__(self) -> None:
-        self._colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        self._terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        self._seen = sys.stdout.isatty()
+        self._colour = self._seen and not os.environ.get("NO_COLOR")
+        self._terminal = sys.stdin.isatty() and self._seen
         self._thinking = False  # whether what was streamed last is reasoning
         self._column = 0  # whether the cursor stands behind something
 
@@ -37,7 +39,8 @@ class Screen:
 
     def note(self, text: str) -> None:
         self._fresh_line()
-        self._write(self._painted(text, DIM) + "\n")
+        self._write(text, DIM)
+        self._write("\n")
         self._column = 0
 
     def question(self, approval: Approval) -> None:
@@ -55,7 +58,8 @@ class Screen:
             self.prompt(busy=False)
         elif isinstance(event, ErrorEvent):
             self._fresh_line()
-            self._write(self._painted(f"{event.code}: {event.message}", RED) + "\n")
+            self._write(f"{event.code}: {event.message}", RED)
+            self._write("\n")
             self._column = 0
         elif (note := _noted(event)) is not None:
             self.note(note)
@@ -64,7 +68,7 @@ class Screen:
         if thought != self._thinking:
             self._fresh_line()
         self._thinking = thought
-        self._write(self._painted(text, DIM) if thought else text)
+        self._write(text, DIM if thought else "")
         self._column = 0 if text.endswith("\n") else 1
 
     def _fresh_line(self) -> None:
@@ -72,12 +76,11 @@ class Screen:
             self._write("\n")
             self._column = 0
 
-    def _painted(self, text: str, colour: str) -> str:
-        return f"{colour}{text}{RESET}" if self._colour else text
-
-    @staticmethod
-    def _write(text: str) -> None:
-        sys.stdout.write(text)
+    def _write(self, text: str, colour: str = "") -> None:
+        """The one way to the terminal: the only escapes that go there are our own."""
+        if self._seen:
+            text = render.plain(text)
+        sys.stdout.write(f"{colour}{text}{RESET}" if colour and self._colour else text)
         sys.stdout.flush()
 
 

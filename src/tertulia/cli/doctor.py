@@ -11,7 +11,7 @@ from ..sandbox.policy import Limits
 from ..sandbox.probe import Probe, probe
 from . import render
 
-CORE = ("msgspec", "apsw", "pathspec", "tree-sitter", "tree-sitter-bash")
+CORE = ("msgspec", "apsw", "tree-sitter", "tree-sitter-bash")
 
 
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,7 +88,14 @@ def auth_folder() -> Path:
 def configured() -> dict[str, Any]:
     """The servers of this user, as `mcp_servers` takes them."""
     file = config_file()
-    return read_servers(file.read_text(encoding="utf-8"), os.environ) if file.exists() else {}
+    return read_servers(_text(file), os.environ) if file.exists() else {}
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from error
 
 
 def _folder(variable: str, otherwise: str) -> Path:
@@ -116,7 +123,7 @@ def _list(options: argparse.Namespace) -> int:
     project = Path(PROJECT)
     if project.is_file():
         # Shown, not used: a cloned folder does not get to start programs.
-        held = read_servers(project.read_text(encoding="utf-8"), {})
+        held = read_servers(_text(project), {})
         rows += [_row(each, str(project), False) for each in parse_servers(held)]
     if options.json:
         render.data({"servers": rows, "file": str(config_file())})
@@ -125,7 +132,7 @@ def _list(options: argparse.Namespace) -> int:
     for row in rows:
         more = "" if row["used"] else "  (not used)"
         more += "  (signed in)" if row.get("signed_in") else ""
-        print(f"{row['name']:<{width}}  {row['type']:<5}  {row['where']}{more}")
+        render.show(f"{row['name']:<{width}}  {row['type']:<5}  {row['where']}{more}")
     if not rows:
         render.note(f"no servers in {config_file()}; `tertulia mcp add` configures one")
     if any(not row["used"] for row in rows):
@@ -173,7 +180,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _write(name: str, made: dict[str, Any], replace: bool) -> None:
     """The rest of the file stays as it is; it may hold secrets, so only its owner reads it."""
     file = config_file()
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    text = _text(file) if file.exists() else ""
     read_servers(text, {})
     held = msgspec.json.decode(text or "{}")
     servers = held.setdefault("mcpServers", {})
@@ -208,7 +215,7 @@ async def _test(options: argparse.Namespace) -> int:
         return 0
     for kind, rows in (("tool", tools), ("resource", resources), ("prompt", prompts)):
         for row in rows:
-            print(f"{kind:<9} {row.get('uri') or row['name']}  {row['description']}".rstrip())
+            render.show(f"{kind:<9} {row.get('uri') or row['name']}  {row['description']}".rstrip())
     return 0
 
 
@@ -226,5 +233,5 @@ def _logs(options: argparse.Namespace) -> int:
     if options.json:
         render.data({"name": options.name, "lines": "".join(parts).splitlines()})
     else:
-        print("".join(parts), end="")
+        render.show("".join(parts).removesuffix("\n"))
     return 0

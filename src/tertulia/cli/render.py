@@ -1,6 +1,7 @@
 """What commands print: data on stdout, everything else on stderr."""
 
 import os
+import re
 import sys
 from collections.abc import Callable
 
@@ -8,10 +9,26 @@ import msgspec
 
 from ..records.errors import TertuliaError
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""What moves the cursor, paints, or talks to the terminal; also halves of characters, which cannot be written."""
+
+
+def plain(text: str) -> str:
+    """For a terminal: what models, tools, servers and files say is words, and can do nothing there.
+
+    Character by character, so that an escape that comes in two pieces is none either.
+    """
+    return CONTROL.sub(lambda found: "" if found[0] == "\r" else "\ufffd", text)
+
+
+def show(text: str, *, flush: bool = False) -> None:
+    """A line on stdout: as it is for a program, as words for a person."""
+    print(plain(text) if sys.stdout.isatty() else text, flush=flush)
+
 
 def data(value: object) -> None:
     """A value as JSON."""
-    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+    show(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
 def error(problem: TertuliaError, *, as_json: bool) -> None:
@@ -24,7 +41,7 @@ def error(problem: TertuliaError, *, as_json: bool) -> None:
 
 
 def note(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(plain(text), file=sys.stderr)
 
 
 def progress(what: str) -> Callable[[int, int], None] | None:

@@ -52,7 +52,7 @@ async def _ask(conversation: Conversation, text: str, as_lines: bool) -> Reply:
         handle = await conversation.submit(text)
         async for event in events:
             if as_lines:
-                print(msgspec.json.encode(event).decode(), flush=True)
+                render.show(msgspec.json.encode(event).decode(), flush=True)
             else:
                 _progress(event)
             if isinstance(event, Done) and event.turn_id == handle.turn_id:
@@ -84,6 +84,6 @@ def _show(conversation: Conversation, reply: Reply, as_json: bool) -> None:
             }
         )
         return
-    print(reply.text)
+    render.show(reply.text)
     if reply.stop_reason != "end":
         render.note(f"the answer ended early: {reply.stop_reason}")

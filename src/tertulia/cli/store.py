@@ -39,12 +39,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(report: Report) -> None:
     held = f"{_count(report.conversations, 'conversation')}, {_count(report.kept, 'record')}"
-    print(f"{report.path}: {report.kind}, {held}")
+    render.show(f"{report.path}: {report.kind}, {held}")
     for problem in report.problems:
-        print(f"  {problem.where}: {problem.what}; {problem.action}")
+        render.show(f"  {problem.where}: {problem.what}; {problem.action}")
     if report.lost:
-        print(f"{_count(report.lost, 'record')} cannot be read")
-    print(f"written: {report.written}" if report.written else _verdict(report))
+        render.show(f"{_count(report.lost, 'record')} cannot be read")
+    render.show(f"written: {report.written}" if report.written else _verdict(report))
 
 
 def _verdict(report: Report) -> str:

@@ -84,7 +84,7 @@ class Files:
     @contextmanager
     def opened(self, path: str) -> Iterator[int]:
         """A descriptor of a regular file, to be read."""
-        descriptor = self._open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor, _ = self._open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             mode = os.fstat(descriptor).st_mode
             if not stat.S_ISREG(mode):
@@ -95,11 +95,11 @@ class Files:
             os.close(descriptor)
 
     @contextmanager
-    def folder(self, path: str) -> Iterator[int]:
-        """A descriptor of a folder, to be listed."""
-        descriptor = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
+    def folder(self, path: str) -> Iterator[tuple[int, Place]]:
+        """A descriptor of a folder, to be listed, and where that very folder is: looked up again, it may be another."""
+        descriptor, place = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            yield descriptor
+            yield descriptor, place
         finally:
             os.close(descriptor)
 
@@ -131,11 +131,11 @@ class Files:
             return
         raise _unsteady(path)
 
-    def _open(self, path: str, flags: int) -> int:
+    def _open(self, path: str, flags: int) -> tuple[int, Place]:
         for _ in range(TRIES):
             place = self.locate(path)
             with contextlib.suppress(_Swapped), _named(path), _root(place.root) as root:
-                return open_beneath(root, place.rest, flags)
+                return open_beneath(root, place.rest, flags), place
         raise _unsteady(path)
 
 

@@ -12,6 +12,8 @@ PORTS = (80, 443)
 NAME = re.compile(r"(?:\*|(?:\*\.)?(?!-)[a-z0-9_-]{1,63}(?:\.(?!-)[a-z0-9_-]{1,63})*)")
 ENTRY = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # an IPv4 address in an IPv6 one
+HANDED_OUT = ipaddress.ip_network("2000::/3")  # all other IPv6 is local, reserved or a way to something else
+SPECIAL = (ipaddress.ip_network("2001::/32"), ipaddress.ip_network("3fff::/20"))  # Teredo; documentation
 
 
 class Hosts:
@@ -69,12 +71,15 @@ def normal(host: str) -> str | None:
 def is_public(address: str) -> bool:
     """Whether it lies in the open internet, also when it is an IPv4 address that an IPv6 one holds."""
     known = ipaddress.ip_address(address.partition("%")[0])
-    inner = getattr(known, "ipv4_mapped", None) or getattr(known, "sixtofour", None)
-    if inner is None and isinstance(known, ipaddress.IPv6Address) and known.teredo:
+    if isinstance(known, ipaddress.IPv4Address):
+        return known.is_global and not known.is_multicast
+    if known.ipv4_mapped is not None:
+        return is_public(str(known.ipv4_mapped))
+    if known in TRANSLATED:
+        return is_public(str(ipaddress.IPv4Address(int(known) & 0xFFFFFFFF)))
+    if known.sixtofour is not None and not is_public(str(known.sixtofour)):
         return False
-    if isinstance(known, ipaddress.IPv6Address) and known in TRANSLATED:
-        inner = ipaddress.IPv4Address(int(known) & 0xFFFFFFFF)
-    return all(each.is_global and not each.is_multicast for each in (known, inner) if each is not None)
+    return known in HANDED_OUT and known.is_global and not any(known in each for each in SPECIAL)
 
 
 def _address(host: str) -> str | None:

@@ -12,21 +12,29 @@ import time
 from collections.abc import Sequence
 
 from .policy import Limits
+from .repository import is_bare
 
 TICK = 0.05
 LOOK = 1.0  # seconds that looking for what was written may take
 PAGE = os.sysconf("SC_PAGE_SIZE")
+BARE = "it made {} a git repository, whose config the host would run"
 
 
 async def watch(pid: int, limits: Limits, roots: Sequence[str]) -> str:
     """Returns when a limit is passed, with words for it. `pid` is where the tree begins."""
-    disk = Disk(roots, limits)
+    disk, others = Disk(roots, limits), [root for root in roots if not is_bare(root)]
     while True:
         await asyncio.sleep(TICK)
         found = tree(pid, limits.processes)
-        problem = _processes(found, limits) or await disk.problem()
+        problem = _repositories(others) or _processes(found, limits) or await disk.problem()
         if problem:
             return problem
+
+
+def _repositories(roots: Sequence[str]) -> str | None:
+    """Nothing can be mounted in the way of a root that becomes a repository: any folder may be called `refs`."""
+    made = next(filter(is_bare, roots), None)
+    return None if made is None else BARE.format(made)
 
 
 def _processes(found: Sequence[int], limits: Limits) -> str | None:

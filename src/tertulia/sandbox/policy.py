@@ -27,11 +27,15 @@ PROTECTED = (".git", ".tertulia", ".mcp.json", ".vscode", ".envrc")
 """What starts programs on the host later, in each root. Of a repository only what its `.git` may run is meant."""
 
 START_UP_FILES = (
-    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin",
-    ".zlogout", ".kshrc", ".config/fish", ".inputrc", ".gitconfig", ".config/git", ".config/autostart",
-    ".config/systemd", ".pam_environment", ".xprofile", ".xsessionrc",
+    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv",
+    ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".inputrc", ".gitconfig", ".pam_environment", ".xprofile",
+    ".xsessionrc", ".xsession", ".xinitrc",
 )  # fmt: skip
-"""Read by shells and by a login; below the home folder."""
+START_UP_FOLDERS = (
+    ".config/fish", ".config/git", ".config/autostart", ".config/systemd", ".config/environment.d", "bin", ".local/bin",
+    ".local/lib",
+)  # fmt: skip
+"""Read by shells and by a login, first on the PATH, or imported by every Python; below the home folder."""
 
 ENVIRONMENT = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR",

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -15,6 +16,7 @@ from . import limits as watching
 from .cgroup import Cgroup, places
 from .policy import Limits
 from .proxy import Proxy
+from .repository import is_bare, unmake
 
 CHUNK = 65536
 CHILD = re.compile(rb'"child-pid": (\d+)\D')
@@ -79,6 +81,9 @@ class Process:
     def begin(self, gate: int, roots: Sequence[str]) -> None:
         """Hold it to its limits, then let it through the gate, where bubblewrap waits with everything made ready."""
         self._watched, self._gate = tuple(roots), gate
+        for root in roots:
+            if not is_bare(root):
+                self.at_end(partial(self._cleared, root))
         if places():
             self._group = Cgroup(self._started.pid, self._limits)
         elif self.proxy is None:
@@ -185,6 +190,12 @@ class Process:
         if joined is not None:
             await asyncio.wait([joined])
         self._open()
+
+    def _cleared(self, root: str) -> None:
+        """Also what it made in its last moment."""
+        if is_bare(root):
+            unmake(root)
+            self._stopped = self._stopped or watching.BARE.format(root)
 
     def _open(self) -> None:
         """Let it through the gate, or at its end close that."""

@@ -4,33 +4,15 @@ Each is mounted over, read-only. Where one is absent, an empty placeholder stand
 a mount needs something to stand on; the last command that uses it takes it away, and the next one what a crash left.
 """
 
-import errno
-import fcntl
 import os
-import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from ..records.errors import SandboxError
-from .policy import PROTECTED, START_UP_FILES, Bounds, inside
-
-FILES = frozenset(
-    {
-        ".mcp.json", ".envrc", "config", "commondir", ".netrc", ".npmrc", ".pypirc", ".pgpass", ".my.cnf",
-        ".vault-token", ".git-credentials", "credentials", "credentials.toml",
-        *(name for name in START_UP_FILES if not name.startswith(".config/")),
-    }
-)  # fmt: skip
-"""What is a file where it is there; any other placeholder is a folder, which no program takes for a file."""
-
-MARK = 86_399
-"""The time of change by which a placeholder is known, in seconds: no file that is in use bears it."""
-
-OF_A_REPOSITORY = ("config", "hooks", "commondir")
-DEPTH = 4  # of modules in modules
-SAME_FOLDER = b".\n"
-"""What an absent `commondir` is taken for by git: an empty file there would break the repository meanwhile."""
+from .placeholders import hold, is_placeholder, let_go
+from .policy import PROTECTED, START_UP_FILES, START_UP_FOLDERS, Bounds, inside
+from .repository import is_part, kind_of, of_root
 
 
 class Plan(msgspec.Struct, kw_only=True):
@@ -45,7 +27,7 @@ class Plan(msgspec.Struct, kw_only=True):
     def release(self) -> None:
         held, self.held = self.held, []
         for path, descriptor in reversed(held):
-            _let_go(path, descriptor)
+            let_go(path, descriptor)
 
 
 def plan(bounds: Bounds) -> Plan:
@@ -55,8 +37,9 @@ def plan(bounds: Bounds) -> Plan:
     try:
         for path in guarded(bounds):
             _protect(made, bounds, path)
-        for path in bounds.denied:
-            if bounds.writing(path) and not os.path.lexists(path):
+        # What is hidden by its name must not get another one with the folder that it is in.
+        for path in (*bounds.denied, *filter(os.path.lexists, bounds.store)):
+            if bounds.writing(path):
                 _protect(made, bounds, path)
     except BaseException:
         made.release()
@@ -68,29 +51,22 @@ def guarded(bounds: Bounds) -> list[str]:
     """The protected paths in the roots, whether they are there or not."""
     found: list[str] = []
     for root in bounds.roots:
-        found += _of_git(root)
+        found += of_root(root)
         found += [os.path.join(root, name) for name in PROTECTED if name != ".git"]
-    found += [os.path.join(bounds.home, name) for name in START_UP_FILES]
-    free = opened(bounds)
-    return [
-        path
-        for path in dict.fromkeys(found)
-        if bounds.writing(path) and not any(inside(path, place) for place in free)
-    ]
+    kept = _kept(bounds, found)
+    linked = [target for path in kept for target in _linked(path)]
+    start_up = [os.path.join(bounds.home, name) for name in (*START_UP_FILES, *START_UP_FOLDERS)]
+    return list(dict.fromkeys([*kept, *_kept(bounds, [*linked, *start_up])]))
 
 
 def is_guarded(bounds: Bounds, real: str) -> bool:
     """Whether a file tool may not write here. Stricter than for commands: repositories below the roots count too."""
     if any(inside(real, place) for place in opened(bounds)):
         return False
-    if any(inside(real, path) for path in guarded(bounds)):
+    if any(inside(real, path) or inside(real, os.path.realpath(path)) for path in guarded(bounds)):
         return True
     root = bounds.writing(real)
-    parts = real[len(root) :].split("/") if root else []
-    if ".git" not in parts:
-        return False
-    rest = parts[parts.index(".git") + 1 :]
-    return not rest or rest[0] in (*OF_A_REPOSITORY, "config.worktree", "modules")
+    return root is not None and is_part(root, real)
 
 
 def opened(bounds: Bounds) -> list[str]:
@@ -101,60 +77,28 @@ def opened(bounds: Bounds) -> list[str]:
     return [path for path in dict.fromkeys(found) if bounds.writing(path) and not bounds.hidden(path)]
 
 
-def _of_git(root: str) -> Iterator[str]:
-    """The parts of a root's repository that name programs. Where there is none yet, none can be made."""
-    dot = os.path.join(root, ".git")
-    kind = _kind(dot)
-    if kind == "folder":
-        yield from _repository(dot)
-    elif kind == "file":
-        yield dot
-        folder = os.path.realpath(os.path.join(root, _line(dot).removeprefix("gitdir:").strip()))
-        yield from _repository(folder)
-        yield from _repository(
-            os.path.realpath(os.path.join(folder, _line(os.path.join(folder, "commondir"))))
-        )
-    else:
-        yield dot
-        if _kind(os.path.join(root, "HEAD")) == "file":
-            yield from _repository(root)  # a bare one
+def _kept(bounds: Bounds, paths: Iterable[str]) -> list[str]:
+    """What of them lies in a root, and is not opened."""
+    free = opened(bounds)
+    return [
+        path
+        for path in paths
+        if bounds.writing(path)
+        and path not in bounds.roots
+        and not any(inside(path, place) for place in free)
+    ]
 
 
-def _repository(folder: str, depth: int = 0) -> Iterator[str]:
-    """Of one repository, and of those of its submodules."""
-    for name in OF_A_REPOSITORY:
-        yield os.path.join(folder, name)
-    if _kind(os.path.join(folder, "config.worktree")) != "absent":
-        yield os.path.join(folder, "config.worktree")
-    modules = os.path.join(folder, "modules")
-    if _kind(modules) == "folder" and depth < DEPTH:
-        yield from _modules(modules, depth)
-
-
-def _modules(folder: str, depth: int) -> Iterator[str]:
-    for entry in os.scandir(folder):
-        if not entry.is_dir(follow_symlinks=False):
-            continue
-        if _kind(os.path.join(entry.path, "HEAD")) == "file":
-            yield from _repository(entry.path, depth + 1)
-        elif depth < DEPTH:
-            yield from _modules(entry.path, depth + 1)
-
-
-def _line(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.readline(4096).strip()
-    except OSError:
-        return ""
-
-
-def _kind(path: str) -> str:
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError:
-        return "absent"
-    return "folder" if stat.S_ISDIR(mode) else "link" if stat.S_ISLNK(mode) else "file"
+def _linked(path: str) -> Iterator[str]:
+    """Where the links in a protected folder lead: what stands there is run, or read, in their place."""
+    if kind_of(path) != "folder":
+        return
+    for folder, folders, names in os.walk(path):
+        for entry in (os.path.join(folder, name) for name in (*folders, *names)):
+            if kind_of(entry) == "link":
+                target = os.path.normpath(os.path.join(folder, os.readlink(entry)))
+                if not inside(target, path):
+                    yield target
 
 
 def _protect(made: Plan, bounds: Bounds, path: str) -> None:
@@ -163,13 +107,13 @@ def _protect(made: Plan, bounds: Bounds, path: str) -> None:
     step = root
     for name in path[len(root) :].strip("/").split("/"):
         step = os.path.join(step, name)
-        kind = _kind(step)
+        kind = kind_of(step)
         if kind == "link":
             raise SandboxError(
                 f"{step} is a symbolic link, which a command could replace",
                 hint=f"make it a file or folder, or open it: Policy(writable=({os.path.relpath(step, root)!r},))",
             )
-        if kind == "absent" or _ours(step):
+        if kind == "absent" or is_placeholder(step):
             _hold(made, step)
             return
         if step != path:
@@ -180,65 +124,10 @@ def _protect(made: Plan, bounds: Bounds, path: str) -> None:
 def _hold(made: Plan, path: str) -> None:
     if any(path == held for held, _ in made.held):
         return
-    folder = os.path.basename(path) not in FILES
-    for _ in range(8):
-        try:
-            descriptor = _create(path, folder)
-        except FileNotFoundError:
-            continue  # another command took it away just now
-        except OSError as error:
-            if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-                return  # what we cannot create, the command cannot either
-            raise SandboxError(f"{path} cannot be protected: {error}", hint="free some disk space") from error
-        if descriptor is None:
-            made.read_only.append(path)  # someone has created the real one
-            return
-        if os.fstat(descriptor).st_nlink:
-            made.held.append((path, descriptor))
-            made.read_only.append(path)
-            return
-        os.close(descriptor)
-    raise SandboxError(f"{path} cannot be protected: it comes and goes", hint="try again")
-
-
-def _create(path: str, folder: bool) -> int | None:
-    """A descriptor of the placeholder, new or found, under a shared lock; None when something else is there."""
     try:
-        if folder:
-            os.mkdir(path, 0o755)
-        else:
-            new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-            if os.path.basename(path) == "commondir":
-                os.write(new, SAME_FOLDER)
-            os.close(new)
-        os.utime(path, (MARK, MARK), follow_symlinks=False)
-    except FileExistsError:
-        if not _ours(path):
-            return None
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
-    return descriptor
-
-
-def _ours(path: str) -> bool:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return False
-    return int(found.st_mtime) == MARK and (stat.S_ISDIR(found.st_mode) or found.st_size <= len(SAME_FOLDER))
-
-
-def _let_go(path: str, descriptor: int) -> None:
-    """The last one to use it takes it away. What someone has put in its place stays."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found, held = os.lstat(path), os.fstat(descriptor)
-        if (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino) and _ours(path):
-            if stat.S_ISDIR(found.st_mode):
-                os.rmdir(path)
-            else:
-                os.unlink(path)
-    except OSError:
-        return  # in use by another command, replaced, or filled by someone on the host
-    finally:
-        os.close(descriptor)
+        descriptor = hold(path)
+    except PermissionError:
+        return  # what we cannot create, the command cannot either
+    if descriptor is not None:
+        made.held.append((path, descriptor))
+    made.read_only.append(path)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from .files import Files, read_all
+from .files import Files, Place, read_all
 
 DEEPEST = 100
 
@@ -37,16 +37,18 @@ def read_in(folder: int, name: str, limit: int) -> bytes | None:
         os.close(descriptor)
 
 
-def walk(files: Files, path: str, keep: Callable[[int, str, "os.DirEntry[str]"], bool]) -> Iterator[Entry]:
-    """In order of name. `keep` is asked of every file and folder: with the open folder it is in, and its real path."""
-    top = files.locate(path).real
-    with files.folder(path) as folder:
-        yield from _below(files, folder, top, "", keep)
+Keep = Callable[[int, str, "os.DirEntry[str]"], bool]
 
 
-def _below(
-    files: Files, folder: int, real: str, path: str, keep: Callable[[int, str, "os.DirEntry[str]"], bool]
-) -> Iterator[Entry]:
+def walk(files: Files, folder: int, top: Place, keep: Keep) -> Iterator[Entry]:
+    """In order of name, from an open folder and the place that it is.
+
+    `keep` is asked of every file and folder: with the open folder it is in, and its real path.
+    """
+    return _below(files, folder, top.real, "", keep)
+
+
+def _below(files: Files, folder: int, real: str, path: str, keep: Keep) -> Iterator[Entry]:
     with os.scandir(folder) as scan:
         entries = sorted(scan, key=lambda entry: entry.name)
     for entry in entries:

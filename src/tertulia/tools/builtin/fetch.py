@@ -4,8 +4,10 @@ The address that was checked is the one that is connected to: a name that answer
 a second time.
 """
 
+import codecs
 import contextlib
 import http.client
+import re
 import socket
 import ssl
 import threading
@@ -29,6 +31,10 @@ TEXT = (
     "application/javascript",
     "+json",
     "+xml",
+)
+CODECS = re.compile(
+    r"utf-(8(-sig)?|(16|32)(-[bl]e)?)|ascii|iso8859-\d+|cp\d+|koi8-[rut]|mac-\w+|gb(2312|k|18030)|hz|big5(hkscs)?"
+    r"|shift_jis\w*|euc_\w+|johab|tis-620|kz1048|ptcp154"
 )
 
 
@@ -79,7 +85,14 @@ class _Connection(http.client.HTTPConnection):
         address = public_address(self.host, self.port)
         self.sock = socket.create_connection((address, self.port), timeout=_left(self._until))
         if self._secure:
-            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+            # Without the handshake, so that the end of the time finds the socket that it is to end.
+            secured = ssl.create_default_context().wrap_socket(
+                self.sock, server_hostname=self.host, do_handshake_on_connect=False
+            )
+            self.sock = secured
+            secured.settimeout(_left(self._until))
+            secured.do_handshake()
+        _left(self._until)  # it may have come while there was no socket to end
 
 
 def public_address(host: str, port: int) -> str:
@@ -98,8 +111,8 @@ def _ending(connection: _Connection, until: float) -> Iterator[None]:
 
     def end() -> None:
         if connection.sock is not None:
-            with contextlib.suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # of the socket itself: TLS is in use by the other thread
+                socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
 
     timer = threading.Timer(_left(until), end)
     timer.start()
@@ -113,12 +126,13 @@ def _ending(connection: _Connection, until: float) -> Iterator[None]:
 def _body(response: http.client.HTTPResponse, until: float) -> bytes:
     chunks, size = [], 0
     while size <= LARGEST:
+        _left(until)  # what the end of the time has cut off is no page
         chunk = response.read1(65536)
         if not chunk:
             break
         chunks.append(chunk)
         size += len(chunk)
-    _left(until)  # what the end of the time has cut off is no page
+    _left(until)
     return b"".join(chunks)
 
 
@@ -134,12 +148,18 @@ def _told(url: str, status: int, headers: http.client.HTTPMessage, body: bytes) 
     head = f"{url}\n{status} {kind}"
     if not any(kind.startswith(each) or kind.endswith(each) for each in TEXT):
         return f"{head}\n[{len(body):,} bytes that are no text]"
-    try:
-        text = body[:LARGEST].decode(headers.get_content_charset() or "utf-8", "replace")
-    except LookupError:
-        text = body[:LARGEST].decode("utf-8", "replace")
+    text = body[:LARGEST].decode(_codec(headers.get_content_charset()), "replace")
     more = f"\n[cut after {LARGEST:,} bytes]" if len(body) > LARGEST else ""
     return f"{head}\n\n{text}{more}"
+
+
+def _codec(charset: str | None) -> str:
+    """Of Python's codecs those for pages: others take a time that grows with the square of the size, or are no text."""
+    try:
+        name = codecs.lookup(charset or "utf-8").name
+    except (LookupError, ValueError):
+        return "utf-8"
+    return name if CODECS.fullmatch(name) else "utf-8"
 
 
 FETCH = tool(enabled=False, ask=True)(fetch)

@@ -3,49 +3,81 @@
 import functools
 import os
 
-from pathspec import GitIgnoreSpec
+import msgspec
 
-from ...sandbox.files import Files
+from ...sandbox.files import Files, Place
 from ...sandbox.walk import read_in
+from .names import LONGEST, Pattern
 
 NAME = ".gitignore"
 LARGEST = 256 * 1024
 NEVER = (".git", ".hg", ".svn", "__pycache__", "node_modules")
 
 
+class Rule(msgspec.Struct, frozen=True):
+    pattern: Pattern
+    anchored: bool  # about the path from here; otherwise about names
+    folders: bool
+    ignores: bool
+
+
 class Ignore:
     """For one walk. A folder's own file is read when the walk first asks about something in it."""
 
-    def __init__(self, files: Files, path: str) -> None:
-        self._specs: dict[str, GitIgnoreSpec | None] = {}
-        place = files.locate(path)
-        folder = place.real
-        while folder != place.root:
-            folder = os.path.dirname(folder)
-            with files.folder(folder) as descriptor:
-                self._read(descriptor, folder)
+    def __init__(self, files: Files, top: Place) -> None:
+        self._rules: dict[str, tuple[Rule, ...]] = {}
+        above = [top.root, *(os.path.join(top.root, top.rest[:n]) for n in _slashes(top.rest))]
+        for folder in above if top.rest else []:
+            with files.folder(folder) as (descriptor, place):
+                if place.real == folder:  # it was no link when the walk began
+                    self._read(descriptor, folder)
+        self._all = any(not self._keeps(path, True) for path in [*above[1:], top.real] if top.rest)
 
     def keep(self, folder: int, real: str, entry: "os.DirEntry[str]") -> bool:
-        if entry.name in NEVER:
+        if self._all or entry.name in NEVER:
             return False
         above = os.path.dirname(real)
-        if above not in self._specs:
+        if above not in self._rules:
             self._read(folder, above)
-        is_folder = entry.is_dir(follow_symlinks=False)
-        while above in self._specs:
-            spec = self._specs[above]
-            if spec is not None:
-                said = spec.check_file(os.path.relpath(real, above) + ("/" if is_folder else "")).include
-                if said is not None:
-                    return not said
-            above = os.path.dirname(above)
+        return self._keeps(real, entry.is_dir(follow_symlinks=False))
+
+    def _keeps(self, real: str, is_folder: bool) -> bool:
+        """What the nearest file says, and the last rule in it."""
+        below, name = real, os.path.basename(real)
+        while (above := os.path.dirname(below)) in self._rules and above != below:
+            path = real[len(above.rstrip("/")) + 1 :]
+            for rule in reversed(self._rules[above]):
+                if is_folder >= rule.folders and rule.pattern.fits(path if rule.anchored else name):
+                    return not rule.ignores
+            below = above
         return True
 
     def _read(self, folder: int, real: str) -> None:
         data = read_in(folder, NAME, LARGEST)
-        self._specs[real] = _spec(data.decode("utf-8", "replace")) if data else None
+        self._rules[real] = _rules(data.decode("utf-8-sig", "replace")) if data else ()
+
+
+def _slashes(path: str) -> list[int]:
+    return [place for place, char in enumerate(path) if char == "/"]
 
 
 @functools.lru_cache(64)
-def _spec(text: str) -> GitIgnoreSpec:
-    return GitIgnoreSpec.from_lines(line for line in text.splitlines() if "\0" not in line)
+def _rules(text: str) -> tuple[Rule, ...]:
+    found = (_rule(line.removesuffix("\r")) for line in text.split("\n") if len(line) <= LONGEST)
+    return tuple(rule for rule in found if rule is not None)
+
+
+def _rule(line: str) -> Rule | None:
+    """As `git help gitignore` has it."""
+    bare = line.rstrip(" ")
+    if bare.endswith("\\") and len(bare) < len(line):  # the first of the spaces is meant
+        bare += " "
+    if bare.startswith("#"):
+        return None
+    ignores = not bare.startswith("!")
+    bare = bare.removeprefix("!")
+    folders = bare.endswith("/")
+    bare = bare.removesuffix("/")
+    if not bare:
+        return None
+    return Rule(Pattern(bare.removeprefix("/"), escapes=True), "/" in bare, folders, ignores)

@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterator
 
 from ...records.errors import InvalidInput
@@ -11,6 +12,7 @@ from ..base import tool
 from ..context import ToolContext
 from .ignore import Ignore
 from .matching import Matcher
+from .names import named
 
 ENTRIES = 500
 MATCHES = 200
@@ -24,7 +26,7 @@ WIDTH = 400
 def list_folder(context: ToolContext, path: str = ".", hidden: bool = False) -> str:
     """List a folder: folders end with a slash, files come with their size. `hidden` adds names with a dot in front."""
     found = []
-    with context.sandbox.files.folder(path) as descriptor, os.scandir(descriptor) as entries:
+    with context.sandbox.files.folder(path) as (descriptor, _), os.scandir(descriptor) as entries:
         for entry in entries:
             if hidden or not entry.name.startswith("."):
                 found.append((not entry.is_dir(follow_symlinks=False), entry.name, _about(entry)))
@@ -34,7 +36,7 @@ def list_folder(context: ToolContext, path: str = ".", hidden: bool = False) -> 
 
 def glob(pattern: str, context: ToolContext, path: str = ".") -> str:
     """Find files by name, the latest first: `*.py` in any folder, `src/**/*.py` below one."""
-    fits = _globbed(pattern)
+    fits = named(pattern)
     found = sorted(_files(context, path, fits), key=lambda entry: -entry.changed)
     return (
         _joined([os.path.normpath(os.path.join(path, entry.path)) for entry in found], ENTRIES)
@@ -62,7 +64,7 @@ def grep(
     lines: list[str] = []
     left = MATCHES
     with Matcher(pattern, flags, SECONDS) as matcher:
-        for name, data in _contents(context, path, _globbed(include)):
+        for name, data in _contents(context, path, named(include)):
             found = matcher.lines(data)
             lines += _shown(name, data.decode("utf-8", "replace").splitlines(), found[:left], max(around, 0))
             left -= len(found)
@@ -84,40 +86,16 @@ def _contents(context: ToolContext, path: str, fits: Callable[[str], bool]) -> I
 
 
 def _files(context: ToolContext, path: str, fits: Callable[[str], bool]) -> Iterator[Entry]:
-    ignore = Ignore(context.sandbox.files, path)
-    return (entry for entry in walk(context.sandbox.files, path, ignore.keep) if fits(entry.path))
+    files, until = context.sandbox.files, time.monotonic() + SECONDS
+    with files.folder(path) as (folder, top):
+        ignore = Ignore(files, top)
 
+        def keep(folder: int, real: str, entry: "os.DirEntry[str]") -> bool:
+            if time.monotonic() > until:
+                raise InvalidInput("there is too much to look through", hint="search a smaller folder")
+            return ignore.keep(folder, real, entry)
 
-def _globbed(pattern: str) -> Callable[[str], bool]:
-    """`**` is any number of folders, `*` and `?` stay within one; a pattern without a slash is about names alone."""
-    if not pattern.strip("/"):
-        raise InvalidInput("the pattern is empty", hint="for all files: *")
-    pattern = pattern.removeprefix("./").lstrip("/")
-    if "/" not in pattern:
-        pattern = "**/" + pattern
-    expression = ""
-    for piece in re.findall(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{[^}]*\}|.", pattern, re.DOTALL):
-        expression += _PIECES.get(piece) or _piece(piece)
-    try:
-        return re.compile(expression + r"\Z", re.DOTALL).match  # type: ignore[return-value]
-    except re.error as error:
-        raise InvalidInput(f"{pattern!r} is no pattern for names: {error}") from error
-
-
-_PIECES = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-
-
-def _piece(piece: str) -> str:
-    if piece[0] == "[" and len(piece) > 1:
-        return (
-            "["
-            + ("^" if piece[1] in "!^" else "")
-            + re.escape(piece[1:-1].lstrip("!^")).replace("\\-", "-")
-            + "]"
-        )
-    if piece[0] == "{" and len(piece) > 1:
-        return "(?:" + "|".join(map(re.escape, piece[1:-1].split(","))) + ")"
-    return re.escape(piece)
+        yield from (entry for entry in walk(files, folder, top, keep) if fits(entry.path))
 
 
 def _shown(name: str, lines: list[str], found: list[int], around: int) -> list[str]:

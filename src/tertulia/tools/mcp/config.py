@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...records.errors import ConfigError
+from .content import clean
 
 TIMEOUT = 60.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -53,10 +54,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def where(self) -> str:
         """What is started or reached, for people; never with secrets in it."""
-        address = USER.sub("", self.url).partition("?")[0]
-        place = " ".join((self.command, *self.args)) if self.type == "stdio" else address
-        place = " ".join(place.split())
-        return place if len(place) <= 200 else f"{place[:199]}…"
+        words = (self.command, *self.args) if self.type == "stdio" else (self.url.partition("?")[0],)
+        place = " ".join(USER.sub("", word) for word in words)
+        return clean(" ".join(place.split()), 200)
 
     @property
     def signs_in(self) -> bool:
@@ -119,11 +119,11 @@ def read_servers(text: str, environment: Mapping[str, str]) -> dict[str, Any]:
     try:
         held = msgspec.json.decode(text or "{}")
         servers = held.get("mcpServers", {})
-    except (msgspec.DecodeError, AttributeError) as error:
+        if not isinstance(servers, dict):
+            raise ConfigError("mcpServers is no object", hint='{"mcpServers": {"name": {…}}}')
+        return {name: _expanded(value, environment) for name, value in servers.items()}
+    except (msgspec.DecodeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"this is no MCP configuration: {error}", hint='{"mcpServers": {…}}') from error
-    if not isinstance(servers, dict):
-        raise ConfigError("mcpServers is no object", hint='{"mcpServers": {"name": {…}}}')
-    return {name: _expanded(value, environment) for name, value in servers.items()}
 
 
 def _expanded(value: Any, environment: Mapping[str, str]) -> Any:

@@ -1,6 +1,7 @@
 """The terminal chat, as a person and as a pipe use it."""
 
 import asyncio
+import json
 import os
 import pty
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tertulia import Session
-from tertulia.testing import ScriptedModel, call
+from tertulia.testing import FakeMcpServer, FakeTool, ScriptedModel, call
 
 COMMAND = [sys.executable, "-m", "tertulia", "chat", "--model", "demo"]
 
@@ -296,6 +297,45 @@ sys.exit(main.main(sys.argv[1:]))
 
 def scripted(script: str) -> list[str]:
     return [sys.executable, "-c", SCRIPTED.format(script=script)]
+
+
+def with_server(home: Path, *tools: FakeTool, monkeypatch: pytest.MonkeyPatch) -> FakeMcpServer:
+    """This user has configured a server named fake."""
+    server = FakeMcpServer(home / "fake", tools)
+    (home / "fake").mkdir(parents=True, exist_ok=True)
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": {"fake": server.config}}))
+    monkeypatch.setenv("TERTULIA_HOME", str(home))
+    return server
+
+
+def test_a_server_is_used_and_its_question_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = with_server(tmp_path / "home", FakeTool(name="ask", ask="who are you?"), monkeypatch=monkeypatch)
+    arguments = ("chat", "--mcp", "fake", "--approvals", "allow")
+    chat = Terminal(*arguments, command=scripted('[[call("ask")], "So it is."]'), folder=tmp_path)
+    chat.until("> ")
+    chat.type("go\n")
+    chat.until("? the MCP server fake asks: who are you?")
+    chat.until("/answer TEXT, or /decline")
+    chat.type("/answer Ada\n")
+    chat.until("So it is.")
+    assert "Ada" in chat.seen.rpartition("ok: ")[2]
+    chat.type("/quit\n")
+    assert chat.end() == 0
+    os.close(chat.file)
+    assert len(server.of("call")) == 1
+
+
+def test_servers_that_there_are_not_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERTULIA_HOME", str(tmp_path))
+    assert "no MCP server is configured" in piped("x\n", "--mcp").stderr
+    with_server(tmp_path, FakeTool(name="a"), monkeypatch=monkeypatch)
+    assert "there is no MCP server other\n  fake" in piped("x\n", "--mcp", "other").stderr
+
+
+def test_a_number_that_is_none_ends_nothing() -> None:
+    done = piped(f"/fork {'9' * 5000}\n{'9' * 5000}\nhello\n")
+    assert "/fork takes the number of a message" in done.stderr
+    assert "You said: 'hello'" in done.stdout
 
 
 def test_what_is_typed_ahead_answers_no_later_question(tmp_path: Path) -> None:

@@ -93,14 +93,16 @@ async def test_questions_are_put_one_after_the_other() -> None:
         await asyncio.sleep(0)
         assert [line for line in shown if "asks" in line] == ["? the MCP server s asks: one?"]
         with pytest.raises(InvalidInput):
-            questions.answer("x")
-        questions.answer("4")
+            questions.answer("x", questions.put)
+        with pytest.raises(InvalidInput, match="typed before"):
+            questions.answer("4", None)
+        questions.answer("4", questions.put)
         assert await first == {"a": 4}
         assert "two?" in shown[-2]
         second.cancel()  # its call has ended
         await asyncio.wait([second])
         assert "https://a.example" in shown[-1]
-        questions.decline()
+        questions.decline(questions.put)
         assert await third is None
         with pytest.raises(InvalidInput):
-            questions.decline()
+            questions.decline(None)

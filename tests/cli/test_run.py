@@ -46,6 +46,23 @@ def test_the_answer_is_all_that_stdout_gets() -> None:
     assert "· roll {'dice': 2}" in done.stderr
 
 
+def test_an_output_that_cannot_be_written_is_told() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "--model", "demo", "-p", "hello"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "tertulia: the output cannot be written: No space left on device\n"
+
+
+def test_letters_that_the_terminal_has_not_are_written_out() -> None:
+    here = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = run("--model", "demo", "-p", "grüß dich", env=here)
+    assert done.returncode == 0
+    assert "gr\\xfc\\xdf dich" in done.stdout
+
+
 def test_the_prompt_is_read_from_stdin() -> None:
     assert "You said: 'from\\na pipe'" in demo("-p", "-", text="from\na pipe\n").stdout
 

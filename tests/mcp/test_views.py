@@ -200,7 +200,9 @@ async def test_tools_of_servers_ask_unless_a_trusted_one_says_that_it_only_reads
         assert {status for _, status, _ in await results(session)} == {"ok"}
 
 
-@pytest.mark.parametrize(("name", "status"), [("look", "denied"), ("fake/look", "ok"), ("other/look", "denied")])
+@pytest.mark.parametrize(
+    ("name", "status"), [("look", "denied"), ("fake/look", "ok"), ("other/look", "denied")]
+)
 async def test_a_mode_for_a_tool_is_not_for_a_servers_tool_of_that_name(
     fake: Fake, name: str, status: str
 ) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 
 from ..records.errors import TertuliaError
 from . import render, talk
-from .chat_commands import Chat, Leave, dispatch
+from .chat_commands import Chat, Leave, Seen, dispatch
 from .chat_screen import Screen
+from .chat_servers import Questions
 
-Lines = asyncio.Queue[tuple[str, str | None] | None]
-"""What was typed, and the id of the approval that it may answer; None at the end of the input."""
+Lines = asyncio.Queue[tuple[str, Seen] | None]
+"""What was typed, and the questions that it may answer; None at the end of the input."""
 
 LEAVE_WITHIN = 2.0  # seconds between two Ctrl-C that count as one wish to leave
 
@@ -34,9 +35,11 @@ def run(options: argparse.Namespace) -> int:
 
 async def _chat(options: argparse.Namespace) -> int:
     asks = talk.approvals(options, somebody=sys.stdin.isatty())  # from a pipe nobody would ever answer
-    async with talk.open_session(options, on_error="continue", approvals=asks) as session:
-        chat = Chat(session, talk.conversation(session, options))
-        screen = Screen()
+    servers, screen = Questions(), Screen()
+    servers.show = screen.note
+    given = {"elicitation": servers} if sys.stdin.isatty() else {}
+    async with talk.open_session(options, on_error="continue", approvals=asks, **given) as session:
+        chat = Chat(session, talk.conversation(session, options), servers)
         screen.note(f"conversation {chat.conversation.id}; /help lists the commands")
         lines: Lines = asyncio.Queue()
         _read_lines(chat, asyncio.get_running_loop(), lines)
@@ -149,21 +152,21 @@ def _on_interrupt(chat: Chat, screen: Screen) -> "asyncio.Future[int]":
     return leaving
 
 
-def _typed(chat: Chat) -> tuple[bytes, str | None, bool]:
+def _typed(chat: Chat) -> tuple[bytes, Seen, bool]:
     """What a person has typed up to now, the question it was typed at, and whether it is the end.
 
     It is taken all at once: of lines that were typed ahead, the second is not to be read when the first has had its
     effect.
     """
     file = sys.stdin.fileno()
-    data, put, more = b"", None, True
+    data, put, more = b"", Seen(), True
     while more and len(data) < 65536:
         try:
             chunk = os.read(file, 65536)
         except OSError:
             chunk = b""
         if not data:
-            put = chat.put
+            put = chat.seen()
         data += chunk
         if not chunk:
             return data, put, True

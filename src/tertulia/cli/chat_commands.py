@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..approvals.question import Approval, covered
 from ..records.errors import InvalidInput
@@ -11,26 +11,38 @@ from ..session.conversation import Conversation
 from ..session.inbox import preview
 from ..session.session import Session
 from .chat_screen import Screen
+from .chat_servers import Questions
 
 
 class Leave(Exception):
     """The chat is over."""
 
 
+class Seen(NamedTuple):
+    """The questions that were on the screen when a line was typed: an approval's id, and what a server asks."""
+
+    approval: str | None = None
+    question: object = None
+
+
 class Chat:
     """Which conversation is talked to, and how the last turn went."""
 
-    def __init__(self, session: Session, conversation: Conversation) -> None:
+    def __init__(self, session: Session, conversation: Conversation, servers: Questions) -> None:
         self.session = session
         self.conversation = conversation
         self.following = asyncio.Event()  # its events are being shown
         self.asked = asyncio.Event()  # a question was put
         self.put: str | None = None  # the approval whose question is on the screen
-        self.answering: str | None = None  # the one that was there when the line came that is being handled
+        self.servers = servers
+        self.answering = Seen()  # what was there when the line came that is being handled
         self.status = 0
         self._started = 0
         self._ended = 0
         self._all_shown = asyncio.Event()
+
+    def seen(self) -> Seen:
+        return Seen(self.put, self.servers.put)
 
     async def say(self, text: str) -> None:
         await self.following.wait()
@@ -51,6 +63,10 @@ class Chat:
         await asyncio.sleep(0)
 
 
+def is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10
+
+
 Command = Callable[[Chat, Screen, str], Awaitable[None]]
 
 
@@ -58,7 +74,7 @@ async def dispatch(chat: Chat, screen: Screen, line: str) -> None:
     text = line.strip()
     if not text:
         return
-    if text.isdecimal() and (chat.answering is not None or chat.session.approvals.pending()):
+    if is_number(text) and (chat.answering.approval is not None or chat.session.approvals.pending()):
         await _choose(chat, int(text))
         return
     if not text.startswith("/"):
@@ -89,7 +105,7 @@ async def _cancel(chat: Chat, screen: Screen, rest: str) -> None:
 async def _fork(chat: Chat, screen: Screen, rest: str) -> None:
     index = None
     if rest:
-        if not rest.isdecimal():
+        if not is_number(rest):
             raise InvalidInput(
                 f"/fork takes the number of a message, not {rest!r}", hint="/transcript shows them"
             )
@@ -166,6 +182,14 @@ async def _revoke(chat: Chat, screen: Screen, rest: str) -> None:
     screen.note(f"{rest} is revoked")
 
 
+async def _reply(chat: Chat, screen: Screen, rest: str) -> None:
+    chat.servers.answer(rest, chat.answering.question)
+
+
+async def _decline(chat: Chat, screen: Screen, rest: str) -> None:
+    chat.servers.decline(chat.answering.question)
+
+
 async def _answer(chat: Chat, **answer: Any) -> None:
     asked = _asked(chat)
     await chat.session.approvals.answer(asked.id, **answer)
@@ -176,7 +200,7 @@ async def _answer(chat: Chat, **answer: Any) -> None:
 def _asked(chat: Chat) -> Approval:
     """What the line that was typed is about: never a question that came onto the screen after it."""
     waiting = chat.session.approvals.pending()
-    found = next((each for each in waiting if each.id == chat.answering), None)
+    found = next((each for each in waiting if each.id == chat.answering.approval), None)
     if found is None and waiting:
         raise InvalidInput("that was typed before the question was asked", hint="type it again")
     if found is None:
@@ -209,6 +233,8 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "deny": (_deny, "do not let it run; `/deny WHY` tells the model why"),
     "approvals": (_approvals, "show what waits for an answer, and the answers that are remembered"),
     "revoke": (_revoke, "forget a remembered answer: `/revoke ID`"),
+    "answer": (_reply, "answer what an MCP server asks"),
+    "decline": (_decline, "do not answer it"),
     "queue": (_queue, "show what is queued; `/queue run` runs what is held"),
     "fork": (_fork, "go on in a copy; `/fork N` in one that ends before message N"),
     "transcript": (_transcript, "show the conversation, numbered"),

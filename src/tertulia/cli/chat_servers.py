@@ -34,17 +34,24 @@ class Questions:
             if first and self._waiting:
                 self._put()
 
-    def answer(self, text: str) -> None:
-        """Raises, and goes on waiting, when that is no answer to what is asked."""
-        asked, future = self._first()
+    @property
+    def put(self) -> object:
+        """The question that is on the screen."""
+        return self._waiting[0] if self._waiting else None
+
+    def answer(self, text: str, put: object) -> None:
+        """To the question that was there. Raises, and goes on waiting, when that is no answer to it."""
+        asked, future = self._first(put)
         future.set_result({} if asked.url is not None else read_answer(asked.schema, text))
 
-    def decline(self) -> None:
-        self._first()[1].set_result(None)
+    def decline(self, put: object) -> None:
+        self._first(put)[1].set_result(None)
 
-    def _first(self) -> tuple[Elicitation, "asyncio.Future[dict[str, Any] | None]"]:
+    def _first(self, put: object) -> tuple[Elicitation, "asyncio.Future[dict[str, Any] | None]"]:
         if not self._waiting or self._waiting[0][1].done():
             raise InvalidInput("no MCP server asks anything")
+        if self._waiting[0] is not put:
+            raise InvalidInput("that was typed before the question was asked", hint="type it again")
         return self._waiting[0]
 
     def _put(self) -> None:

@@ -5,6 +5,7 @@ which answers with the exit code. Only the module of the command that was typed 
 """
 
 import argparse
+import errno
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -27,6 +28,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    render.prepare()
     typed = sys.argv[1:] if arguments is None else list(arguments)
     parser = make_parser(only=next((word for word in typed if not word.startswith("-")), ""))
     try:
@@ -52,6 +54,12 @@ def _run(options: argparse.Namespace) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         render.discard_output()
+        return FAILED
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        render.discard_output()
+        render.note(f"tertulia: the output cannot be written: {error.strerror}")
         return FAILED
 
 

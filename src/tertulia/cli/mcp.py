@@ -13,6 +13,7 @@ from ..session.session import Session
 from ..tools.mcp.config import NAME, ServerConfig, parse_servers, read_servers
 from . import render
 from .mcp_login import login, logout, signed_in
+from .mcp_places import auth_folder, config_file, configured, log_folder, text_of
 
 PROJECT = ".mcp.json"
 WAIT = 60.0
@@ -69,41 +70,6 @@ def run(options: argparse.Namespace) -> int:
     return asyncio.run(serve(options))
 
 
-# ── where things are ──
-
-
-def config_file() -> Path:
-    return _folder("XDG_CONFIG_HOME", ".config") / "mcp.json"
-
-
-def log_folder() -> Path:
-    return _folder("XDG_STATE_HOME", ".local/state") / "mcp"
-
-
-def auth_folder() -> Path:
-    """Below the data folder, which no tool is shown."""
-    return _folder("XDG_DATA_HOME", ".local/share") / "mcp-auth"
-
-
-def configured() -> dict[str, Any]:
-    """The servers of this user, as `mcp_servers` takes them."""
-    file = config_file()
-    return read_servers(_text(file), os.environ) if file.exists() else {}
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from error
-
-
-def _folder(variable: str, otherwise: str) -> Path:
-    if home := os.environ.get("TERTULIA_HOME"):
-        return Path(home)
-    return Path(os.environ.get(variable) or Path.home() / otherwise) / "tertulia"
-
-
 def _server(name: str) -> tuple[dict[str, Any], ServerConfig]:
     servers = configured()
     if name not in servers:
@@ -123,7 +89,7 @@ def _list(options: argparse.Namespace) -> int:
     project = Path(PROJECT)
     if project.is_file():
         # Shown, not used: a cloned folder does not get to start programs.
-        held = read_servers(_text(project), {})
+        held = read_servers(text_of(project), {})
         rows += [_row(each, str(project), False) for each in parse_servers(held)]
     if options.json:
         render.data({"servers": rows, "file": str(config_file())})
@@ -180,7 +146,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _write(name: str, made: dict[str, Any], replace: bool) -> None:
     """The rest of the file stays as it is; it may hold secrets, so only its owner reads it."""
     file = config_file()
-    text = _text(file) if file.exists() else ""
+    text = text_of(file) if file.exists() else ""
     read_servers(text, {})
     held = msgspec.json.decode(text or "{}")
     servers = held.setdefault("mcpServers", {})

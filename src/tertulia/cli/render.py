@@ -1,5 +1,6 @@
 """What commands print: data on stdout, everything else on stderr."""
 
+import io
 import os
 import re
 import sys
@@ -11,6 +12,13 @@ from ..records.errors import TertuliaError
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """What moves the cursor, paints, or talks to the terminal; also halves of characters, which cannot be written."""
+
+
+def prepare() -> None:
+    """What the terminal has no letters for is written out: no answer is lost for one of them."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def plain(text: str) -> str:

@@ -30,6 +30,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--tools", action="store_true", help="the built-in tools, in this folder: files, search, shell"
     )
     parser.add_argument(
+        "--mcp", metavar="NAMES", nargs="?", const="",
+        help="the MCP servers of `tertulia mcp list`, or those of these names, with commas between them",
+    )  # fmt: skip
+    parser.add_argument(
         "--sandbox", choices=["on", "off"], default="on", help="off runs commands unconfined (default: on)"
     )
     parser.add_argument(
@@ -79,6 +83,7 @@ def open_session(options: argparse.Namespace, **settings: Any) -> Opening:
         sandbox=sandbox(options),
         system_prompt=options.system,
         max_retries=RETRIES,
+        **_servers(options),
         **settings,
     )
 
@@ -90,6 +95,24 @@ def sandbox(options: argparse.Namespace) -> Choice:
         raise InvalidInput("--network is about the sandbox, which is off", hint="leave out one of the two")
     hosts = tuple(host.strip() for host in options.network.split(","))
     return SandboxPolicy(network="on" if hosts == ("on",) else hosts)
+
+
+def _servers(options: argparse.Namespace) -> dict[str, Any]:
+    if options.mcp is None:
+        return {}
+    from . import mcp_places as mcp
+
+    found = mcp.configured()
+    names = [name.strip() for name in options.mcp.split(",") if name.strip()] or list(found)
+    unknown = [name for name in names if name not in found]
+    if unknown or not names:
+        what = f"there is no MCP server {', '.join(unknown)}" if unknown else "no MCP server is configured"
+        raise InvalidInput(what, hint=", ".join(found) or "`tertulia mcp add` configures one")
+    return {
+        "mcp_servers": {name: found[name] for name in names},
+        "mcp_log_folder": mcp.log_folder(),
+        "mcp_auth_folder": mcp.auth_folder(),
+    }
 
 
 def _tools(model: str, built_in: bool) -> tuple[Tool, ...]:

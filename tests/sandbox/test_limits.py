@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tertulia import Session
-from tertulia.sandbox import cgroup, limits, process
+from tertulia.sandbox import cgroup, launch, limits
 from tertulia.sandbox.policy import MIB, Limits, Policy
 from tertulia.testing import ScriptedModel, call
 
@@ -23,7 +23,7 @@ HELD = 2.0 if os.environ.get("TERTULIA_TORTURE") else 10.0  # two seconds, on a 
 
 @pytest.fixture
 def no_cgroup(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "places", lambda: ())
+    monkeypatch.setattr(launch, "places", lambda: ())
 
 
 def few(**more: Any) -> dict[str, Any]:
@@ -52,6 +52,13 @@ async def test_a_fork_bomb_is_held_and_the_store_commits_meanwhile(root: Path, t
     assert str(reply) == "It was stopped."
     assert commits > 3
     assert took < HELD
+
+
+async def test_a_command_begins_in_its_group(run: Any) -> None:
+    if not cgroup.places():
+        pytest.skip("no cgroup can be made here")
+    ran = await run("cat /proc/self/cgroup")
+    assert sum("/tertulia-" in line for line in ran.text.splitlines()) == len(cgroup.places())
 
 
 async def test_more_processes_than_allowed_end_the_command(run: Any) -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import functools
+import itertools
 import os
+from collections.abc import Sequence
 
 from .policy import Limits
 
@@ -13,51 +15,54 @@ CONTROLLERS = ("cpu", "pids", "memory")
 """With `cpu` a command of many processes gets the share of one group: those who watch it have their turn."""
 
 
+ENTER = 'while [ "$1" != -- ]; do { echo 0 >"$1"; } 2>/dev/null; shift; done; shift; exec "$@"'
+"""Who enters by itself, alone, does it in microseconds; to move another, the kernel waits for all its processors."""
+
+_numbers = itertools.count(1)
+
+
 class Cgroup:
-    def __init__(self, pid: int, limits: Limits) -> None:
-        self._name = f"{PREFIX}{os.getpid()}-{pid}"
-        self._limits = limits
+    """Made at once, with its limits; where that fails, the watcher holds these alone."""
+
+    def __init__(self, limits: Limits) -> None:
+        name = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
+        self._entrances: list[str] = []
         self._folders: list[str] = []
-        self._joining: asyncio.Future[None] | None = None
+        for place, version in places():
+            folder = os.path.join(place, name)
+            if _make(folder, settings(limits, version)):
+                self._folders.append(folder)
+                self._entrances.append(os.path.join(folder, "tasks" if version == 1 else "cgroup.procs"))
 
-    def join(self, pid: int) -> "asyncio.Future[None]":
-        """Put a process in, and so what it starts from then on.
+    def entered(self, command: Sequence[str]) -> list[str]:
+        """The command, which goes into the group before it begins."""
+        return ["/bin/sh", "-c", ENTER, "sh", *self._entrances, "--", *command]
 
-        Beside the loop: moving a process makes the kernel wait until all its processors have noticed.
-        """
-        self._joining = asyncio.get_running_loop().run_in_executor(None, self._join, pid)
-        return self._joining
-
-    def _join(self, pid: int) -> None:
-        self._folders = [folder for place in places() if (folder := self._make(*place))]
-        for folder in self._folders:
-            with contextlib.suppress(OSError):  # it has ended
-                _write(os.path.join(folder, "cgroup.procs"), str(pid))
-
-    def _make(self, place: str, version: int) -> str | None:
-        folder = os.path.join(place, self._name)
-        try:
-            os.mkdir(folder)
-            for name, value in settings(self._limits, version).items():
-                path = os.path.join(folder, name)
-                if os.path.exists(path):
-                    _write(path, str(value))
-        except OSError:
-            return None  # the watcher holds the limits alone
-        return folder
+    def discard(self) -> None:
+        for folder in list(self._folders):
+            with contextlib.suppress(OSError):  # not yet empty
+                os.rmdir(folder)
+                self._folders.remove(folder)
 
     async def remove(self) -> None:
         """After the last process has ended; the kernel may still be at it."""
-        if self._joining is not None:
-            await asyncio.wait([self._joining])
         for _ in range(100):
-            for folder in list(self._folders):
-                with contextlib.suppress(OSError):
-                    os.rmdir(folder)
-                    self._folders.remove(folder)
+            self.discard()
             if not self._folders:
                 return
             await asyncio.sleep(0.01)
+
+
+def _make(folder: str, values: dict[str, int]) -> bool:
+    try:
+        os.mkdir(folder)
+        for name, value in values.items():
+            path = os.path.join(folder, name)
+            if os.path.exists(path):
+                _write(path, str(value))
+    except OSError:
+        return False
+    return True
 
 
 def settings(limits: Limits, version: int) -> dict[str, int]:

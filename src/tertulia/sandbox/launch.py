@@ -1,10 +1,11 @@
-"""Starting one confined command: pipes, bubblewrap with its arguments, and the gate it waits at until it is held."""
+"""Starting one confined command: pipes, bubblewrap with its arguments, its limits and its way to the network."""
 
 import os
 from collections.abc import Sequence
 
 from ..records.errors import SandboxError
 from .bubblewrap import arguments
+from .cgroup import Cgroup, places
 from .policy import Bounds, Limits, environment
 from .probe import filter_pipe
 from .process import Process, spawn
@@ -20,28 +21,37 @@ def launch(
 ) -> Process:
     ours: list[int] = []  # closed here when it comes to nothing, by the process otherwise
     theirs: list[int] = []
+    group = Cgroup(limits) if places() else None
     try:
         code = filter_pipe()
         theirs.append(code)
         info, info_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         ours.append(info)
         theirs.append(info_end)
-        gate_end, gate = os.pipe()
-        ours.append(gate)
-        theirs.append(gate_end)
         line = arguments(bounds, plan, cwd, filter_fd=code, info_fd=info_end)
-        theirs.append(_filled([*line, "--block-fd", str(gate_end)]))
+        gate = None
+        if bounds.hosts is not None:  # it waits there, with everything made ready, for its way to the network
+            gate_end, gate = os.pipe()
+            ours.append(gate)
+            theirs.append(gate_end)
+            line += ["--block-fd", str(gate_end)]
+        theirs.append(_filled(line))
+        made = [program, "--args", str(theirs[-1]), "--", *command]
         process = spawn(
-            [program, "--args", str(theirs[-1]), "--", *command], cwd="/", environment=environment(bounds.policy),
+            made if group is None else group.entered(made), cwd="/", environment=environment(bounds.policy),
             limits=limits, pass_fds=theirs, info=info,
         )  # fmt: skip
-        if bounds.hosts is not None:
-            process.proxy = Proxy(bounds.hosts)
         ours.clear()
+    except BaseException:
+        if group is not None:
+            group.discard()
+        raise
     finally:
         for descriptor in (*ours, *theirs):
             os.close(descriptor)
-    process.begin(gate, bounds.roots)
+    if bounds.hosts is not None and gate is not None:
+        process.connect(Proxy(bounds.hosts), gate)
+    process.hold(bounds.roots, group)
     return process
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from ..records.errors import SandboxError
 from . import limits as watching
-from .cgroup import Cgroup, places
+from .cgroup import Cgroup
 from .policy import Limits
 from .proxy import Proxy
 from .repository import is_bare, unmake
@@ -55,7 +55,7 @@ class Process:
         self._gate: int | None = None
         self._group: Cgroup | None = None
         self._opening: asyncio.Task[None] | None = None
-        self.proxy: Proxy | None = None  # its only way out
+        self._proxy: Proxy | None = None
         self._stopped: str | None = None
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._namespace: asyncio.Future[None] = self._loop.create_future()
@@ -78,16 +78,16 @@ class Process:
     def ended(self) -> bool:
         return self._exited.done()
 
-    def begin(self, gate: int, roots: Sequence[str]) -> None:
-        """Hold it to its limits, then let it through the gate, where bubblewrap waits with everything made ready."""
-        self._watched, self._gate = tuple(roots), gate
+    def hold(self, roots: Sequence[str], group: Cgroup | None) -> None:
+        """To its limits; with a group the kernel does it too."""
+        self._watched, self._group = tuple(roots), group
         for root in roots:
             if not is_bare(root):
                 self.at_end(partial(self._cleared, root))
-        if places():
-            self._group = Cgroup(self._started.pid, self._limits)
-        elif self.proxy is None:
-            self._open()
+
+    def connect(self, proxy: Proxy, gate: int) -> None:
+        """Its only way out: made while bubblewrap mounts, then it is let through the gate."""
+        self._proxy, self._gate = proxy, gate
 
     def at_end(self, call: Callable[[], None]) -> None:
         self._done.append(call)
@@ -131,12 +131,12 @@ class Process:
             if self._opening is not None:
                 self._opening.cancel()
                 await asyncio.wait([self._opening])
-            if self.proxy is not None:
-                await self.proxy.aclose()
+            if self._proxy is not None:
+                await self._proxy.aclose()
             self._free()
             if self._group is not None:
                 await self._group.remove()
-        refused = tuple(self.proxy.refused) if self.proxy is not None else ()
+        refused = tuple(self._proxy.refused) if self._proxy is not None else ()
         return Exit(status=self._started.returncode, stopped=self._stopped, refused=refused)
 
     async def _watch(self, roots: tuple[str, ...]) -> None:
@@ -175,20 +175,15 @@ class Process:
             return
         self._pidfds.append(pidfd)
         self._loop.add_reader(pidfd, self._namespace_gone, pidfd)
-        joined = self._group.join(self._first) if self._group is not None else None  # while bubblewrap mounts
-        if self.proxy is not None:
-            self._opening = self._loop.create_task(self._ready(self.proxy, joined), name="tertulia-proxy")
-        elif joined is not None:
-            joined.add_done_callback(lambda joined: self._open())
+        if self._proxy is not None:
+            self._opening = self._loop.create_task(self._ready(self._proxy), name="tertulia-proxy")
 
-    async def _ready(self, proxy: Proxy, joined: "asyncio.Future[None] | None") -> None:
+    async def _ready(self, proxy: Proxy) -> None:
         try:
             await proxy.start(self._first)
         except (OSError, SandboxError) as error:
             self.stop(f"its way to the network could not be made: {error}")
             return
-        if joined is not None:
-            await asyncio.wait([joined])
         self._open()
 
     def _cleared(self, root: str) -> None:

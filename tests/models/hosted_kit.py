@@ -89,7 +89,7 @@ class Answer:
 @contextlib.asynccontextmanager
 async def asked(provider: str, script: Sequence[Any] = (), **options: Any) -> AsyncIterator[Asked]:
     fake_options = {name: options.pop(name) for name in ("default", "usage") if name in options}
-    async with FakeProvider(script, **fake_options) as fake, asyncio.timeout(20):
+    async with FakeProvider(script, **fake_options) as fake, asyncio.timeout(50):
         made = Asked(provider, fake, **options)
         try:
             yield made

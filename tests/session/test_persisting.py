@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tertulia.records.errors import (
     SessionHeld,
     StoragePolicyViolation,
 )
+from tertulia.session import persisting
 from tertulia.testing import ScriptedModel, call, hold
 
 Seen = list[tuple[object, ...]]
@@ -242,6 +244,51 @@ async def test_beside_a_store_the_file_is_an_export_that_follows(tmp_path: Path)
     async with Session.open(model=model()) as session:
         await session.enable_jsonl_persistence(path)
         assert await seen(session) == expected
+
+
+async def test_an_export_follows_to_another_branch(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    async with Session.open(model=model(), store=tmp_path / "s.db") as session:
+        await session.prompt("one")
+        end = (await session.records())[-1]
+        await session.enable_jsonl_persistence(path)
+        await session.prompt("left")
+        await session.branch(f"{session.root.id}:{end.seq}")
+        await session.prompt("three")
+        await session.resume((await session.transcript())[:2])
+        await session.prompt("four")
+        expected = await seen(session)
+    async with Session.open(model=model()) as session:
+        await session.enable_jsonl_persistence(path)
+        assert await seen(session) == expected
+        assert [entry.index for entry in await session.transcript()] == [0, 1, 2, 3]
+        assert (await session.stats()).total_entries == 4
+
+
+async def test_an_export_loses_nothing_that_came_while_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = tmp_path / "c.jsonl", asyncio.Event()
+    async with Session.open(model=model(), store=tmp_path / "s.db") as session:
+        await session.enable_jsonl_persistence(path)
+        original = persisting.stored
+
+        async def slow(*given: Any) -> Any:
+            found = await original(*given)
+            await read.wait()
+            return found
+
+        monkeypatch.setattr(persisting, "stored", slow)
+        await session.prompt("one")
+        await session.prompt("hidden", retention="none")
+        await session.prompt("two")
+        read.set()
+    text = path.read_text()
+    assert '"two"' in text
+    assert "hidden" not in text
+    async with Session.open(model=model()) as session:
+        await session.enable_jsonl_persistence(path)
+        assert [e.text for e in await session.transcript()] == ["one", "answer", "two", "answer"]
 
 
 async def test_an_export_does_not_go_on_in_the_file_of_another(tmp_path: Path) -> None:

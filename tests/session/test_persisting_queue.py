@@ -120,7 +120,7 @@ async def test_a_conversation_with_a_queue_is_not_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("store", [None, "sqlite"])
-@pytest.mark.parametrize("moment", ["_found", "_stored", "_copy_blobs", "_copy"])
+@pytest.mark.parametrize("moment", ["_found", "stored", "_copy_blobs", "_copy"])
 async def test_what_comes_during_the_switch_is_in_the_file(
     tmp_path: Path, store: str | None, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

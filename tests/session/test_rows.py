@@ -7,7 +7,7 @@ import pytest
 
 from tertulia import Session
 from tertulia.records.errors import StorageError, StoreFull
-from tertulia.testing import ScriptedModel, hold
+from tertulia.testing import ScriptedModel, call, hold
 from tests.session.kit import store_of
 
 pytestmark = pytest.mark.timeout(60)
@@ -72,3 +72,54 @@ async def test_changes_of_the_queue_that_could_not_be_stored_are_none(tmp_path: 
             await session.wait_idle()
             said = [entry.text for entry in await session.transcript() if entry.role == "user"]
             assert said == ["first", "three", "one", "two"]
+
+
+async def test_changes_that_fail_together_are_all_undone(tmp_path: Path) -> None:
+    held = hold("a")
+    async with (
+        store_of("sqlite", tmp_path) as store,
+        Session.open(model=ScriptedModel([held], default="ok"), store=store) as session,
+    ):
+        running = asyncio.ensure_future(session.prompt("first"))
+        async with asyncio.timeout(10):
+            await held.reached.wait()
+        a, b, c = [(await session.follow_up(text)).id for text in "ABC"]
+        store.hold()
+        changes = [
+            session.queue.edit(a, "A1"), session.queue.edit(a, "A2"), session.queue.reorder(c, 0),
+            session.queue.reorder(b, 2),
+        ]  # fmt: skip
+        tasks = [asyncio.ensure_future(change) for change in changes]
+        await store.waiting()
+        store.refuse_one(StoreFull("the disk is full"))
+        store.let_go()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(each, StorageError) for each in found)
+        assert [item.text for item in session.queue.list()] == ["A", "B", "C"]
+        held.release()
+        await running
+
+
+async def test_a_steer_that_could_not_be_delivered_waits(tmp_path: Path) -> None:
+    looking, ready = asyncio.Event(), asyncio.Event()
+
+    async def look() -> str:
+        """Look."""
+        looking.set()
+        await ready.wait()
+        return "seen"
+
+    async with store_of("sqlite", tmp_path) as store:
+        model = ScriptedModel([[call("look")]], default="ok")
+        async with Session.open(model=model, tools=[look], store=store) as session:
+            running = await session.submit("go")
+            await looking.wait()
+            await session.submit("steer me", when_busy="steer", id="S")
+            store.fail(StoreFull("the disk is full"), after=1)
+            ready.set()
+            with pytest.raises(StorageError):
+                await running.reply()
+            await session.wait_idle()
+            assert [(item.text, item.held) for item in session.queue.list()] == [("steer me", True)]
+            assert str(await session.prompt("steer me", id="S")) == "ok"
+            assert len(session.queue.list()) == 0

@@ -197,3 +197,93 @@ async def _step(conversation: Conversation, step: str, number: int) -> Conversat
     else:
         await conversation.rename(f"title {number}")
     return conversation
+
+
+@pytest.mark.parametrize("retention", ["none", "headers_only"])
+async def test_no_summary_tells_what_is_kept_out(tmp_path: Path, retention: str) -> None:
+    place = tmp_path / "s.db"
+    async with opened(place) as session:
+        await session.prompt("SECRET", retention=retention)
+        for number in range(10):
+            await session.prompt(f"more {number}")
+        assert "SECRET" in await session.compact()
+        await session.prompt("and now?")
+        await check(session.root)
+    assert b"SECRET" not in b"".join(file.read_bytes() for file in tmp_path.iterdir())  # noqa: ASYNC240
+    async with opened(place, session.id) as session:
+        await session.prompt("later")
+        await check(session.root)
+
+
+@pytest.mark.parametrize("format", ["jsonl", "md", "html"])
+async def test_no_export_has_it(tmp_path: Path, format: str) -> None:
+    async with opened(tmp_path / "s.db") as session:
+        await session.prompt("SECRET", retention="none")
+        await session.prompt("plain")
+        text = await session.export(format)
+        assert "SECRET" not in text
+        assert "plain" in text
+
+
+async def test_nor_has_the_file_of_a_fork(tmp_path: Path) -> None:
+    async with opened(None) as session:
+        await session.prompt("one")
+        await session.enable_jsonl_persistence(tmp_path / "a.jsonl")
+        await session.prompt("SECRET", retention="none")
+        child = await session.fork()
+        await child.enable_jsonl_persistence(tmp_path / "b.jsonl")
+        await child.prompt("two")
+        assert await check(child) == ["one", "about one", "SECRET", "about SECRET", "two", "about two"]
+    for name in ("a.jsonl", "b.jsonl"):
+        assert "SECRET" not in (tmp_path / name).read_text()
+
+
+@pytest.mark.parametrize("retention", ["none", "headers_only"])
+async def test_the_end_that_is_owed_tells_no_more(tmp_path: Path, retention: str) -> None:
+    async with store_of("sqlite", tmp_path) as store:
+        async with Session.open(model=ScriptedModel(default=answer), tools=[look], store=store) as session:
+            await session.prompt("one")
+            store.fail(StoreFull("no room at SECRETPATH"), after=2, count=3)
+            with pytest.raises(StorageError):
+                await session.prompt("look", retention=retention)
+            store.heal()
+            await session.prompt("two")
+        async with Session.open(
+            id=session.id, model=ScriptedModel(default=answer), tools=[look], store=store
+        ) as session:
+            await check(session.root)
+            assert "SECRETPATH" not in repr([each for each in await session.records()])
+
+
+async def test_a_branch_that_was_left_stays_left(tmp_path: Path) -> None:
+    """What it hid is counted in its own entries, and in no others; in a file it does not come back."""
+    async with opened(None) as session:
+        await session.prompt("one")
+        end = (await session.records())[-1]
+        await session.prompt("SECRET", retention="none")
+        await session.branch(f"{session.root.id}:{end.seq}")
+        await session.prompt("three")
+        async with session.root.events(since=0) as events:
+            seen = {}
+            async for event in events:
+                if event.type == "message":
+                    seen[event.data["text"]] = event.entry_index
+                if event.type == "done" and "three" in seen:
+                    break
+        assert (seen["SECRET"], seen["three"]) == (2, 2)
+        await session.enable_jsonl_persistence(tmp_path / "c.jsonl")
+        said = ["one", "about one", "three", "about three"]
+        assert [each.text for each in await session.records() if each.is_entry] == said
+        assert await check(session.root) == said
+
+
+async def test_another_file_is_taken_over_as_it_is(tmp_path: Path) -> None:
+    async with opened(None) as session:
+        await session.prompt("in the file")
+        await session.enable_jsonl_persistence(tmp_path / "c.jsonl")
+    async with opened(None) as session:
+        await session.prompt("HIDDEN", retention="none")
+        await session.resume([])
+        await session.enable_jsonl_persistence(tmp_path / "c.jsonl")
+        assert len({each.turn for each in await session.records()} - {None}) == 1
+        assert await check(session.root) == ["in the file", "about in the file"]

@@ -28,7 +28,7 @@ from .compaction import compact_by_hand
 from .inbox import Item, PendingMessage
 from .inputs import Input, check_text, parse_input
 from .journal import Journal, Put
-from .loading import catch_up, claimed, load, records
+from .loading import catch_up, claimed, load, records, stored
 from .log import Log
 from .options import Overrides, WhenBusy, check_model, make_overrides
 from .pending import Queue
@@ -291,7 +291,7 @@ class Conversation:
                 f"a conversation kept as {self._journal.retention.kind} is exported with no bodies",
                 hint="read transcript() while it is open",
             )
-        return render(await self.records(), format, title=self.title or self.id)
+        return render(await stored(self._log), format, title=self.title or self.id)
 
     # ── files ──
 

@@ -98,6 +98,7 @@ class Progress:
         self.heard = 0.0  # when the model last gave a sign, on the monotonic clock
         self.timeout = ""  # what ran out, for the error
         self.items: list[Item] = [] if item is None else [item]
+        self.deliveries: dict[str, asyncio.Future[Any]] = {}  # the commits of the steers among them
         self.task: asyncio.Task[None] | None = None
         self.outcome: Ending | BaseException | None = None
 

@@ -16,7 +16,7 @@ from ..records.clock import Clock, next_ts
 from ..records.codec import encode
 from ..records.errors import InvalidInput, PromptCancelled, StaleFence, StorageError
 from ..records.event import AnyEvent, IterationStart, TextDelta
-from ..records.record import AnyRecord, Queue, Totals, TurnStart
+from ..records.record import AnyRecord, Compaction, Queue, Totals, TurnStart
 from ..store.base import AddBlobs, Append, Op, PutConversation, Row
 from ..transcript.path import BranchRow
 from ..transcript.replay import Envelope, events
@@ -147,6 +147,12 @@ class Journal:
         self._paused = False
         self._flush()
 
+    def paid(self) -> None:
+        """Nothing is owed any more."""
+        for record in self.owed:
+            self.turn_retention.pop(record.turn or "", None)
+        self.owed = ()
+
     def publish(self, event: AnyEvent) -> None:
         self._bus.publish(event)
 
@@ -185,7 +191,8 @@ class Journal:
         if error is not None:
             self._refused(batch.puts, error)
             return
-        self.creation, self.owed = (), ()
+        self.creation = ()
+        self.paid()
         self._message = batch.message
         self._bus.at_commit(done.result())
         batch.apply()
@@ -214,7 +221,12 @@ class Journal:
     def _fail(self, puts: list[Put], error: BaseException) -> None:
         behind, self._pending = self._pending, []
         self._alone = False
-        for item in (*puts, *behind):
+        failed = (*puts, *behind)
+        for item in reversed(failed):  # the last that was done is undone first
+            if item.undo is not None:
+                item.undo()
+                item.undo = None
+        for item in failed:
             _settle(item, error)
 
     def _emit(self, item: Put, records: tuple[AnyRecord, ...]) -> None:
@@ -246,6 +258,8 @@ class Journal:
     def stored(self, record: AnyRecord) -> AnyRecord | None:
         """What the retention lets the store have of it."""
         retention = self.retention_of(record.turn)
+        if isinstance(record, Compaction) and any(seq <= record.through for seq in self.log.withheld):
+            return None  # it tells in other words what is kept out of the store
         if retention.bodies:
             return record
         return project(record, retention, record.ts)

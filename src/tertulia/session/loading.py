@@ -7,11 +7,11 @@ import msgspec
 
 from ..records.codec import decode_lenient
 from ..records.ids import ConversationId
-from ..records.record import AnyRecord, Totals, TurnEnd, TurnStart
+from ..records.record import AnyRecord, TurnEnd, TurnStart
 from ..store.base import Store
-from ..transcript.path import Segment
+from ..transcript.path import Segment, segments
 from ..transcript.repair import repair
-from ..transcript.stats import count, plus
+from ..transcript.stats import plus, totals
 from .desk import Desk
 from .journal import Journal, Put
 from .log import Log
@@ -23,13 +23,13 @@ async def read(
     log: Log | None, store: Store, path: Sequence[Segment], after: int = 0
 ) -> AsyncGenerator[list[AnyRecord], None]:
     """The records of a path behind a seq, in chunks. What only memory has, memory gives."""
-    hidden = log.hidden(path) if log is not None else []
+    hidden = Hidden(log) if log is not None else None
     while path:
         rows = await store.read(path, after=after, limit=CHUNK)
         last = rows[-1].seq if len(rows) == CHUNK else None
         records = [decode_lenient(row.data, row.seq) for row in rows]
-        if log is not None and log.withheld:
-            records = _with_withheld(log, path, _counted(records, hidden), after, last)
+        if log is not None and hidden is not None and log.withheld:
+            records = _with_withheld(log, path, [hidden.counted(record) for record in records], after, last)
         if records:
             yield records
         if last is None:
@@ -56,20 +56,34 @@ def _with_withheld(
     return [found[seq] for seq in sorted(found)]
 
 
-def _counted(stored: Sequence[AnyRecord], hidden: Sequence[AnyRecord]) -> Sequence[AnyRecord]:
-    """The records as memory counts them: with what is hidden from the store before them."""
-    if not hidden:
-        return stored
-    found, left, before = [], list(reversed(hidden)), Totals()
-    for record in stored:
-        while left and left[-1].seq < record.seq:
-            before = count(before, left.pop())
+class Hidden:
+    """What the store has nothing of, to count its records as memory does: with what is hidden before them.
+
+    No branch is taken up again once it was left, so the branch of a record is the first that reaches as far.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._paths: list[tuple[int, list[AnyRecord]]] = []
+        if all(held.kept for held in log.withheld.values()):
+            return
+        own = [row for row in log.branches.values() if row.conversation == log.id]
+        for row in sorted(own, key=lambda row: row.n):
+            found = log.hidden(segments(log.branches.values(), log.id, row.n))
+            self._paths.append((max(row.last, log.last if row.n == log.row.active else 0), found))
+
+    def counted(self, record: AnyRecord) -> AnyRecord:
+        if not self._paths or not (record.is_entry or isinstance(record, TurnStart)):
+            return record
+        found = next((found for last, found in self._paths if record.seq <= last), [])
+        before = totals(each for each in found if each.seq < record.seq)
         if isinstance(record, TurnStart):
-            record = msgspec.structs.replace(record, totals=plus(record.totals, before))
-        elif record.is_entry and before.entries:
-            record = msgspec.structs.replace(record, index=(record.index or 0) + before.entries)
-        found.append(record)
-    return found
+            return msgspec.structs.replace(record, totals=plus(record.totals, before))
+        return msgspec.structs.replace(record, index=(record.index or 0) + before.entries)
+
+
+async def stored(log: Log, after: int = 0) -> list[AnyRecord]:
+    """The active path as the store has it: what it is read for is no way around what a retention keeps out."""
+    return [record async for chunk in read(None, log.store, log.path(), after) for record in chunk]
 
 
 async def records(log: Log) -> list[AnyRecord]:
@@ -133,7 +147,7 @@ async def catch_up(desk: Desk) -> None:
     tail = await open_tail(log)
     if any(record.turn == owed.turn for owed in desk.journal.owed for record in tail):
         return  # the end of that turn is on its way
-    desk.journal.owed = ()
+    desk.journal.paid()
     drafts = repair(tail, log.branch.at)
     if drafts:
         desk.journal.mend(Put(drafts))

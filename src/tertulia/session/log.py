@@ -115,16 +115,16 @@ class Log:
     def adopt(self, opened: Opened) -> None:
         """Rows as the store has them now; what was loaded is forgotten when it may be out of date.
 
-        What the store has nothing of goes with them, as their totals do not count it.
+        Where memory counted what the store has nothing of, the store's count is what is left.
         """
-        self.kept = {}
-        self.withheld = {seq: held for seq, held in self.withheld.items() if held.kept}
+        if hidden := any(not held.kept for held in self.withheld.values()):
+            self.kept, self.withheld = {}, {}
         changed = opened.last != self.last or opened.conversation.active != self.row.active
         self.row = opened.conversation
         self.branches = {(row.conversation, row.n): row for row in opened.branches}
         self.last = opened.last
         self.ts = max(self.ts, self.branch.totals.updated, self.row.updated)
-        if changed:
+        if changed or hidden:
             self.forget()
 
     def forget(self) -> None:

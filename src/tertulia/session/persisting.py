@@ -37,12 +37,13 @@ from ..store.base import (
     Store,
 )
 from ..transcript.path import BranchRow, Segment, segments
+from ..transcript.stats import totals as totals_of
 from . import rows
 from .desk import Desk
 from .journal import Journal, Put
 from .known import KnownIds
-from .loading import catch_up, read, records
-from .log import Cut, Log
+from .loading import catch_up, records, stored
+from .log import Cut, Log, Withheld
 from .owner import Owner
 
 _files: dict[str, Store] = {}
@@ -138,6 +139,7 @@ async def _move(
     if found is None:
         _keep_content(log, opened)
     else:
+        log.withheld = {}  # of what has no place here
         log.adopt(opened)
     log.store, journal.owner, journal.creation, known.fresh = store, owner, (), False
     if found is not None:
@@ -157,16 +159,29 @@ async def _add_ids(known: KnownIds, store: Store, fence: Fence, ids: Sequence[Op
 def _keep_content(log: Log, opened: Opened) -> None:
     """The same records under the rows of the file, which are those of the active path alone."""
     here, totals, kept = (log.id, 0), log.totals, log.kept_totals
+    held = on_path(log, log.last)
     log.branches = {(row.conversation, row.n): row for row in opened.branches}
     log.branches[here] = msgspec.structs.replace(log.branches[here], totals=totals)
     log.kept = {here: kept} if kept is not totals else {}
     log.row = msgspec.structs.replace(log.row, active=0, parent=None)
-    log.withheld = {seq: held._replace(branch=here) for seq, held in log.withheld.items()}
+    log.withheld = {seq: each._replace(branch=here) for seq, each in held.items()}
 
 
-async def _copy(log: Log, store: Store, fence: Fence, after: int = 0, queue: Sequence[Op] = ()) -> None:
+def on_path(log: Log, until: int) -> dict[int, Withheld]:
+    """What the store was not given of the active path."""
+    spans = {(part.conversation, part.branch): part for part in log.path()}
+    return {
+        seq: held
+        for seq, held in log.withheld.items()
+        if (part := spans.get(held.branch)) is not None and part.after < seq <= min(part.until, until)
+    }
+
+
+async def _copy(
+    log: Log, store: Store, fence: Fence, after: int = 0, queue: Sequence[Op] = (), branch: int = 0
+) -> None:  # fmt: skip
     """The active path, as one branch without a parent, with what waits and the ids that were used."""
-    found = await _stored(log, after)
+    found = await stored(log, after)
     begins: Batch = ()
     if not after:
         begins = (
@@ -180,13 +195,9 @@ async def _copy(log: Log, store: Store, fence: Fence, after: int = 0, queue: Seq
         part = found[start : start + CHUNK]
         await _copy_blobs(log.store, store, part)
         last = part[-1].seq if start + CHUNK < len(found) else log.last
-        await store.commit((*begins, *appended(log, part, first, last, log.kept_totals)), fence)
+        batch = (*begins, *appended(log, part, first, last, log.kept_totals, branch))
+        await store.commit(batch, fence)
         first, begins = last + 1, ()
-
-
-async def _stored(log: Log, after: int = 0) -> list[AnyRecord]:
-    """The active path as the store has it: a file is no way around what a retention keeps out."""
-    return [record async for chunk in read(None, log.store, log.path(), after) for record in chunk]
 
 
 async def _copy_blobs(source: Store, target: Store, records: Sequence[AnyRecord]) -> None:
@@ -201,27 +212,33 @@ async def fork_copy(
 
     The child's log, and what creates it.
     """
-    at, totals = cut.at, cut.totals
+    at = cut.at
     prefix = [record for record in await records(log) if record.seq <= at]
-    await _copy_blobs(log.store, store, prefix)
-    branch = BranchRow(conversation=row.id, n=0, last=at, totals=totals)
+    kept = [record for record in await stored(log) if record.seq <= at]
+    await _copy_blobs(log.store, store, kept)
+    branch = BranchRow(conversation=row.id, n=0, last=at, totals=cut.totals)
     child = Log(Opened(conversation=row, branches=(branch,), inbox=(), last=at), log.store)
     child.load(prefix)
+    child.withheld = {seq: held._replace(branch=(row.id, 0)) for seq, held in on_path(log, at).items()}
+    if cut.kept is not cut.totals:
+        child.kept[row.id, 0] = cut.kept
     active = log.row.active
     noted = Branched(seq=0, ts=0, branch=active, parent=active, at=at, conversation=row.id)
     await asyncio.shield(journal.put(Put([noted])))
     root = BranchRow(conversation=row.id, n=0)
-    return child, (PutConversation(row=row), PutBranch(row=root), *appended(child, prefix, 1, at, totals))
+    return child, (PutConversation(row=row), PutBranch(row=root), *appended(child, kept, 1, at, cut.kept))
 
 
-def appended(log: Log, records: Sequence[AnyRecord], first: int, last: int, totals: Totals) -> Batch:
-    """These records at the end of a file's only branch."""
+def appended(
+    log: Log, records: Sequence[AnyRecord], first: int, last: int, totals: Totals, branch: int = 0
+) -> Batch:
+    """These records at the end of a branch of a file."""
     rows = tuple(Row(record.seq, encode(record)) for record in records)
     ts = records[-1].ts if records else log.ts
     ops: list[Op] = [
-        Append(conversation=log.id, branch=0, first=first, last=last, rows=rows, totals=totals, ts=ts),
+        Append(conversation=log.id, branch=branch, first=first, last=last, rows=rows, totals=totals, ts=ts),
         *(
-            AddBlobs(conversation=log.id, branch=0, seq=record.seq, refs=record.refs)
+            AddBlobs(conversation=log.id, branch=branch, seq=record.seq, refs=record.refs)
             for record in records
             if record.refs
         ),
@@ -232,31 +249,57 @@ def appended(log: Log, records: Sequence[AnyRecord], first: int, last: int, tota
 class Mirror:
     """An export that follows the log. It is never read back, and a failure of it harms nothing but itself."""
 
-    def __init__(self, log: Log, store: Store, fence: Fence, last: int) -> None:
+    def __init__(self, log: Log, store: Store, fence: Fence, branch: int) -> None:
         self.failed: BaseException | None = None
         self._log = log
         self._store = store
         self._fence = fence
-        self._last = last
+        self._last = log.last
+        self._branches = {(part.conversation, part.branch): branch for part in log.path()}  # in the file
+        self._branches[log.id, log.row.active] = branch
         self._work: asyncio.Task[None] | None = None
 
     def follow(self) -> None:
         """Something was appended: write what is missing, in one go for all that came meanwhile."""
-        if self.failed is None and (self._work is None or self._work.done()):
+        if self._work is None or self._work.done():
             self._work = asyncio.get_running_loop().create_task(self._write(), name="tertulia-mirror")
 
     async def _write(self) -> None:
+        """What failed is tried again with what comes next."""
+        log = self._log
         try:
-            while self._last < self._log.last:
-                records = await _stored(self._log, self._last)
-                last = self._log.last if not records else records[-1].seq
-                await _copy_blobs(self._log.store, self._store, records)
-                await self._store.commit(
-                    appended(self._log, records, self._last + 1, last, self._log.kept_totals), self._fence
-                )
-                self._last = last
+            while self._last < log.last:
+                until, totals, row, branch = log.last, log.kept_totals, log.row, log.branch
+                records = [record for record in await stored(log, self._last) if record.seq <= until]
+                if log.row.active != row.active:
+                    continue  # another branch meanwhile
+                await _copy_blobs(log.store, self._store, records)
+                begins, here = await self._place(row, branch)
+                batch = (*begins, *appended(log, records, self._last + 1, until, totals, here))
+                await self._store.commit(batch, self._fence)
+                self._branches[row.id, row.active], self._last = here, until
+            self.failed = None
         except TertuliaError as error:
             self.failed = error
+
+    async def _place(self, row: ConversationRow, branch: BranchRow) -> tuple[Batch, int]:
+        """The branch of the file that this one of the log is, and what makes it when it is not there yet."""
+        known = self._branches.get((row.id, row.active))
+        if known is not None:
+            return (), known
+        parent = None if branch.parent is None else (row.id, self._branches.get(branch.parent, 0))
+        base = totals_of(record for record in await stored(self._log) if record.seq <= branch.at)
+        made = BranchRow(
+            conversation=row.id,
+            n=row.active,
+            parent=parent,
+            at=branch.at,
+            last=branch.at,
+            base=base,
+            totals=base,
+        )
+        changed = msgspec.structs.replace(row, parent=None)
+        return (PutBranch(row=made), PutConversation(row=changed)), row.active
 
     async def aclose(self) -> None:
         if self._work is not None:
@@ -270,13 +313,14 @@ async def _follow(log: Log, journal: Journal, store: Store, found: Opened | None
     if found is not None:
         await _same_log(log, store, found, path)
     fence = await store.claim(found.conversation.session if found is not None else journal.session_id)
-    await _copy(log, store, fence, found.last if found is not None else 0)
-    journal.mirror = Mirror(log, store, fence, log.last)
+    branch = found.conversation.active if found is not None else 0
+    await _copy(log, store, fence, found.last if found is not None else 0, branch=branch)
+    journal.mirror = Mirror(log, store, fence, branch)
 
 
 async def _same_log(log: Log, store: Store, found: Opened, path: Any) -> None:
     last = await store.read(_tip(found), limit=1, reverse=True)
-    ours = {record.seq: record for record in await _stored(log)}
+    ours = {record.seq: record for record in await stored(log)}
     if not last or last[0].seq not in ours or encode(ours[last[0].seq]) != last[0].data:
         raise IdConflict(f"{path} holds another conversation", hint="give a file of its own")
 

@@ -233,9 +233,12 @@ class Runner:
             end()
         self.log.live = None
         self.shared.turns.pop(turn.id, None)
-        self.journal.turn_retention.pop(turn.id, None)
+        if all(record.turn != turn.id for record in self.journal.owed):
+            self.journal.turn_retention.pop(turn.id, None)
         outcome = turn.outcome
         for item in turn.items:
+            if _undelivered(turn, item):
+                self.desk.put_back(item)
             self.desk.settle(item, closing.reply(turn, outcome) if isinstance(outcome, Ending) else outcome)
         aftermath.queue_after(self.desk, self.setup, outcome)
         self.shared.scheduler.release(self._ticket)
@@ -317,6 +320,12 @@ def _begun(runner: Runner, turn: Turn) -> bool:
         return parking.go_on(runner.log, turn)
     starting.begin(runner.desk, runner.setup, turn)
     return True
+
+
+def _undelivered(turn: Turn, item: Item) -> bool:
+    """Whether this steer could not be stored as a part of the turn: the store still has it in the queue."""
+    delivery = turn.deliveries.get(item.id)
+    return delivery is not None and delivery.done() and isinstance(delivery.exception(), StorageError)
 
 
 def _tell_idle(runner: Runner) -> None:

@@ -117,7 +117,8 @@ def take_in(desk: Desk, turn: Turn, item: Item) -> "asyncio.Future[Any]":
     drafts.append(Message(seq=0, ts=0, turn=turn.id, role="user", parts=item.parts, origin="steer"))
     if item.client_id is not None and desk.keeps_bodies_of(item):
         ops.append(rows.put_client_id(desk.log.id, item, turn.id))
-    return desk.journal.put(Put(drafts, ops, turn=turn.id))
+    committed = turn.deliveries[item.id] = desk.journal.put(Put(drafts, ops, turn=turn.id))
+    return committed
 
 
 async def expire(turn: Turn, cancel: Callable[[CancelReason], bool]) -> None:

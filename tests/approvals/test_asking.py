@@ -407,6 +407,20 @@ async def test_one_warning_when_nobody_is_there_to_be_asked(watched: bool) -> No
             assert not watching.of("warning")
 
 
+async def test_the_warning_names_a_question_that_waits_still() -> None:
+    async with Session.open(model=ScriptedModel([writes("a", "b"), "end"]), tools=[asking([])]) as made:
+        prompt = start(made)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        first, second = made.approvals.pending()
+        await made.approvals.answer(second.id, "deny")
+        async with EventRecorder(made.root) as late:
+            warning = await late.wait_for("warning")
+            assert warning.data["message"].endswith(f"answer {first.id}")
+            await made.approvals.answer(first.id, "deny")
+            await prompt
+
+
 async def test_a_call_begins_only_when_its_permission_is_durable(tmp_path: Path) -> None:
     """Else a crash in between would have it asked about again, and run twice."""
     ran: list[str] = []

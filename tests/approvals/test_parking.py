@@ -4,8 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from tertulia import ToolContext
 from tertulia.records.errors import PromptCancelled
+from tertulia.session.calls import CallContext
 from tertulia.testing import EventRecorder, call, hold
 from tests.approvals.kit import asked, asking, results, session, start, writes
 
@@ -64,6 +67,36 @@ async def test_a_turn_with_a_call_that_works_is_not_parked() -> None:
         await prompt
         assert ran == ["a"]
         assert states(seen)[-4:] == ["running", "waiting_approval", "running", "completed"]
+
+
+async def test_a_call_that_asks_twice_waits_until_both_are_answered() -> None:
+    """As a server does that asks the model twice at once."""
+    release = asyncio.Event()
+    inner = asking([])
+
+    async def twice(context: ToolContext) -> str:
+        assert isinstance(context, CallContext)
+        turn = context.turn
+        ask = replace(turn.open_calls[context.call_id], name=inner.name)
+        assert turn.gate is not None
+        return str(await asyncio.gather(turn.gate(turn, ask, inner), turn.gate(turn, ask, inner)))
+
+    async def work() -> str:
+        await release.wait()
+        return "worked"
+
+    async with session([[call("twice"), call("work")], "end"], [twice, work]) as (made, seen):
+        prompt = start(made)
+        await asked(made, seen, 2)
+        one, two = made.approvals.pending()
+        await made.approvals.answer(one.id, "allow_once")
+        await seen.wait_for("approval_resolved")
+        assert "waiting_approval" not in states(seen)
+        release.set()
+        await seen.wait_for(lambda event: event.type == "state" and event.data["state"] == "waiting_approval")
+        await made.approvals.answer(two.id, "allow_once")
+        assert (await prompt).text == "end"
+        assert ("ok", "[None, None]") in await results(made)
 
 
 @pytest.mark.parametrize("when", ["parked", "in line", "running"])
@@ -138,8 +171,6 @@ async def test_a_sub_conversation_that_waits_keeps_the_slot_it_borrowed() -> Non
 
     async def delegate(context: Any) -> str:
         return str(await context.prompt("sub"))
-
-    from tertulia import ToolContext
 
     delegate.__annotations__["context"] = ToolContext
     async with session([[call("delegate")], writes("a"), "sub done", "all"], [asking(ran), delegate]) as (

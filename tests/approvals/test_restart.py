@@ -144,6 +144,36 @@ async def test_two_that_wait_are_answered_one_by_one(place: str) -> None:
         assert ran == ["b"]
 
 
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_remembered_answer_to_one_settles_the_other(place: str, which: int) -> None:
+    id = await leave_one(place, "a", "b")
+    ran: list[str] = []
+    async with session(["end"], [asking(ran)], id=id, store=place) as (made, _):
+        await made.approvals.answer(made.approvals.pending()[which].id, "allow_session")
+        async with asyncio.timeout(10):
+            await made.wait_idle()
+        assert sorted(ran) == ["a", "b"]
+        assert sorted(await decisions(made)) == [("allow", "once", "grant"), ("allow", "session", "user")]
+
+
+async def test_a_remembered_answer_takes_up_no_turn_of_another_conversation(place: str) -> None:
+    ran: list[str] = []
+    async with session([writes("a"), writes("b")], [asking(ran)], store=place) as (made, seen):
+        other = await made.open_conversation()
+        prompts = [start(made.root), start(other)]
+        await asked(made, seen, 2)
+    await asyncio.wait(prompts)
+    assert all(isinstance(prompt.exception(), PromptCancelled) for prompt in prompts)
+    async with session(["end"], [asking(ran)], id=made.id, store=place) as (made, seen):
+        of = {each.conversation_id: each for each in made.approvals.pending()}
+        await made.approvals.answer(of[made.root.id].id, "allow_session")
+        await seen.wait_for("done")
+        assert [each.conversation_id for each in made.approvals.pending()] == [other.id]
+        await made.approvals.answer(of[other.id].id, "allow_once")
+        await seen.wait_for("done", 2)
+        assert sorted(ran) == ["a", "b"]
+
+
 @pytest.mark.parametrize("how", ["method", "coroutine", "task"])
 async def test_a_cancel_resolves_it(place: str, how: str) -> None:
     id = await leave_one(place, "a", "b")
@@ -268,7 +298,7 @@ async def test_the_mode_of_the_new_session_may_decide_it(place: str) -> None:
     ):
         await made.wait_idle()
         assert ran == ["a"]
-        assert await decisions(made) == [("allow", "once", "policy")]
+        assert await decisions(made) == [("allow", "once", "mode")]
 
 
 def test_a_question_whose_body_is_gone_is_asked_no_more() -> None:

@@ -1,8 +1,9 @@
 """What MCP servers ask a person in a chat: put one at a time, answered by `/answer`."""
 
 import asyncio
+import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -11,6 +12,9 @@ from ..records.errors import InvalidInput
 from ..tools.mcp.asking import Elicitation
 
 YES, NO = ("true", "yes", "y", "1", "on"), ("false", "no", "n", "0", "off")
+
+LONGEST, LONGEST_URL = 500, 2000
+"""Characters that are shown of what a server says; an address that is cut leads nowhere."""
 
 
 class Questions:
@@ -56,13 +60,13 @@ class Questions:
 
     def _put(self) -> None:
         asked, _ = self._waiting[0]
-        self.show(f"? the MCP server {asked.server} asks: {asked.message}")
+        self.show(f"? the MCP server {asked.server} asks: {one_line(asked.message)}")
         if asked.url is not None:
-            self.show(f"  open {asked.url} if you trust it, then /answer; or /decline")
+            self.show(f"  open {one_line(asked.url, LONGEST_URL)} if you trust it, then /answer; or /decline")
             return
         fields = _fields(asked.schema)
         for name, field in fields.items():
-            self.show(f"  {name}: {_described(field)}")
+            self.show(f"  {one_line(name)}: {_described(field)}")
         how = "NAME=VALUE …" if len(fields) > 1 else "TEXT" if fields else ""
         self.show(f"  /answer {how}".rstrip() + ", or /decline")
 
@@ -79,7 +83,7 @@ def read_answer(schema: dict[str, Any], text: str) -> dict[str, Any]:
             raise InvalidInput(f"{error} in the answer", hint="name='two words'") from error
         for name, sign, value in pairs:
             if not sign or name not in fields:
-                raise InvalidInput(f"{name!r} is no field", hint=", ".join(f"{each}=…" for each in fields))
+                raise InvalidInput(f"{name!r} is no field", hint=_listed(f"{each}=…" for each in fields))
             found[name] = value
     answer = {name: _value(name, fields[name], given) for name, given in found.items()}
     for name, field in fields.items():
@@ -89,8 +93,19 @@ def read_answer(schema: dict[str, Any], text: str) -> dict[str, Any]:
     needed = map(str, required) if isinstance(required, list) else ()
     missing = [name for name in needed if name not in answer]
     if missing:
-        raise InvalidInput("the answer needs " + ", ".join(missing), hint="/decline gives none")
+        raise InvalidInput("the answer needs " + _listed(missing), hint="/decline gives none")
     return answer
+
+
+def one_line(text: str, most: int = LONGEST) -> str:
+    """Of a server's text what cannot be taken for lines of ours: its own are marked, and blanks push none down."""
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    line = " ⏎ ".join(line for line in lines if line)
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _listed(names: Iterable[Any], between: str = ", ") -> str:
+    return one_line(between.join(one_line(str(name)) for name in names))
 
 
 def _fields(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -113,9 +128,9 @@ def _choices(field: dict[str, Any]) -> list[Any]:
 
 
 def _described(field: dict[str, Any]) -> str:
-    words = [str(field.get(name)) for name in ("title", "description") if field.get(name)]
+    words = [one_line(str(field.get(name))) for name in ("title", "description") if field.get(name)]
     choices = _choices(field)
-    kind = " or ".join(map(str, choices)) if choices else str(field.get("type", "text"))
+    kind = _listed(choices, " or ") if choices else one_line(str(field.get("type", "text")))
     return " ".join([*words, f"({kind})"])
 
 
@@ -124,17 +139,20 @@ def _value(name: str, field: dict[str, Any], text: str) -> Any:
     if choices:
         found = next((each for each in choices if str(each) == text), None)
         if found is None:
-            raise InvalidInput(f"{name} is one of " + ", ".join(map(str, choices)))
+            raise InvalidInput(f"{one_line(name)} is one of {_listed(choices)}")
         return found
     if kind == "array":
         return [part.strip() for part in text.split(",") if part.strip()]
     if kind == "boolean":
         if text.lower() not in (*YES, *NO):
-            raise InvalidInput(f"{name} is yes or no, not {text!r}")
+            raise InvalidInput(f"{one_line(name)} is yes or no, not {text!r}")
         return text.lower() in YES
     if kind in ("integer", "number"):
         try:
-            return msgspec.convert(text, int if kind == "integer" else float, strict=False)
+            number = msgspec.convert(text, int if kind == "integer" else float, strict=False)
         except msgspec.ValidationError:
-            raise InvalidInput(f"{name} is a number, not {text!r}") from None
+            number = math.nan
+        if not math.isfinite(number):  # JSON has no word for it
+            raise InvalidInput(f"{one_line(name)} is a number, not {text!r}")
+        return number
     return text

@@ -89,12 +89,13 @@ def open_session(options: argparse.Namespace, **settings: Any) -> Opening:
 
 
 def sandbox(options: argparse.Namespace) -> Choice:
-    if options.network == "off":
+    network = options.network.strip()
+    if network.lower() == "off":
         return "off" if options.sandbox == "off" else "on"
     if options.sandbox == "off":
         raise InvalidInput("--network is about the sandbox, which is off", hint="leave out one of the two")
-    hosts = tuple(host.strip() for host in options.network.split(","))
-    return SandboxPolicy(network="on" if hosts == ("on",) else hosts)
+    hosts = tuple(host.strip() for host in network.split(","))
+    return SandboxPolicy(network="on" if network.lower() == "on" else hosts)
 
 
 def _servers(options: argparse.Namespace) -> dict[str, Any]:

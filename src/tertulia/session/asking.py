@@ -12,7 +12,7 @@ from ..approvals.grant import Grant, Grants
 from ..approvals.policy import Handler, Policy, make_policy
 from ..approvals.question import Answer, Approval, Scope, checked, choose, options, summary
 from ..records.clock import SYSTEM_CLOCK, Clock
-from ..records.errors import ApprovalAlreadyAnswered, ApprovalNotFound, InvalidInput
+from ..records.errors import ApprovalAlreadyAnswered, ApprovalNotFound, InvalidInput, TertuliaError
 from ..records.event import WarningEvent
 from ..records.ids import CallId, TurnId, new_item_id
 from ..records.record import Approval as ApprovalRecord
@@ -39,10 +39,18 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 class Asked:
     """A question under way. `resume` takes up again the turn that a restart has left with it."""
 
-    __slots__ = ("answer", "approval", "committed", "resume", "root", "taken", "turn")
+    __slots__ = ("answer", "approval", "committed", "record", "resume", "root", "taken", "turn")
 
-    def __init__(self, approval: Approval, root: str, turn: Turn, committed: "asyncio.Future[Any]") -> None:
+    def __init__(
+        self,
+        approval: Approval,
+        record: ApprovalRecord,
+        root: str,
+        turn: Turn,
+        committed: "asyncio.Future[Any]",
+    ) -> None:
         self.approval = approval
+        self.record = record
         self.root = root
         self.turn = turn
         self.committed = committed
@@ -73,6 +81,7 @@ class Approvals:
         self._answered: dict[str, None] = {}
         self._grants = Grants()
         self._stored: set[str] = set()  # the grants that the store has
+        self._before: dict[str, Grant | None] = {}  # what each grant replaced whose commit is under way
         self.clock: Clock = SYSTEM_CLOCK
         self.journal: Callable[[], Journal]  # through which a grant is revoked
 
@@ -158,7 +167,7 @@ class Approvals:
         )  # fmt: skip
         stands: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         stands.set_result(None)
-        asked = Asked(approval, root, turn, stands)
+        asked = Asked(approval, record, root, turn, stands)
         asked.resume = resume
         self._open[approval.id] = self._adopted[turn.id, call.call_id] = asked
         turn.asked[call.call_id] = record
@@ -173,7 +182,7 @@ class Approvals:
         if asked is None:
             asked = self._ask(turn, call, tool, verdict)
         elif verdict.decision != "ask" and not asked.answer.done():
-            self._settle(asked, Decided(decision=verdict.decision, by="policy"))
+            self._settle(asked, Decided(decision=verdict.decision, by=verdict.by))
         answer = await self._wait(asked)
         if answer.decision == "allow":
             return None
@@ -202,7 +211,7 @@ class Approvals:
 
     async def _judged(self, turn: Turn, call: ToolCall, tool: Tool, verdict: Verdict) -> str | None:
         """What a grant, a rule or the mode decides is recorded like an answer, and before the call has any effect."""
-        refusal = self._refusal(tool, verdict) if verdict.decision == "deny" else None
+        refusal = _refusal(self._policy, tool, verdict) if verdict.decision == "deny" else None
         if verdict.by != "nobody":
             record = ApprovalRecord(
                 seq=0, ts=0, turn=turn.id, approval=_new_id(), phase="decided", call_id=call.call_id,
@@ -211,12 +220,6 @@ class Approvals:
             )  # fmt: skip
             await asyncio.shield(turn.journal.put(Put([record], turn=turn.id)))
         return refusal
-
-    def _refusal(self, tool: Tool, verdict: Verdict) -> str:
-        if verdict.why:
-            return f"{tool.name} is denied by {verdict.why}"
-        more = f": {self._policy.message}" if self._policy.message else ""
-        return f"{tool.name} is not allowed here{more}"
 
     def _ask(self, turn: Turn, call: ToolCall, tool: Tool, verdict: Verdict) -> Asked:
         command = call.args.get(tool.command) if tool.command is not None else None
@@ -232,7 +235,8 @@ class Approvals:
             seq=0, ts=0, turn=turn.id, approval=approval.id, phase="asked", call_id=call.call_id, tool=call.name,
             summary=approval.summary, key=approval.key, expires=approval.deadline,
         )  # fmt: skip
-        asked = Asked(approval, verdict.root, turn, turn.journal.put(Put([record], turn=turn.id)))
+        committed = turn.journal.put(Put([record], turn=turn.id))
+        asked = Asked(approval, record, verdict.root, turn, committed)
         # Known before it shows, so that whoever sees the event can answer at once.
         self._open[approval.id] = asked
         turn.asked[call.call_id] = record
@@ -255,14 +259,19 @@ class Approvals:
                 self._record(asked, Decided(decision="cancelled", by="cancel"))
             raise
         finally:
-            turn.waiting.discard(call)
             self._close(asked)
+            if not any(each.turn is turn and each.approval.call_id == call for each in self._open.values()):
+                turn.waiting.discard(call)
             if consulting is not None:
                 consulting.cancel()
         recorded = self._record(asked, decided)
         await turn.slot()
-        if decided.decision == "allow":
+        try:
             await asyncio.shield(recorded)  # a call that may have begun is never asked about again
+        except TertuliaError:  # the turn may go on all the same, so the question ends here
+            if turn.asked.get(call) is asked.record:
+                self._record(asked, Decided(decision="cancelled", by="cancel"))
+            raise
         return decided
 
     async def _consult(self, asked: Asked) -> None:
@@ -291,11 +300,14 @@ class Approvals:
 
     def _close(self, asked: Asked) -> None:
         """It waits no more, whatever came of it."""
-        asked.turn.journal.log.notice = None
         if self._open.pop(asked.approval.id, None) is not None:
             self._answered[asked.approval.id] = None
             if len(self._answered) > REMEMBERED:
                 del self._answered[next(iter(self._answered))]
+        log = asked.turn.journal.log
+        if log.notice is not None:  # it names a question: one that waits still
+            left = next((each for each in self._open.values() if each.turn.journal.log is log), None)
+            log.notice = _notice(left.turn, left.approval) if left is not None else None
 
     def _forget(self, asked: Asked) -> None:
         """Its turn is over, or is left as it was found."""
@@ -305,13 +317,15 @@ class Approvals:
     def _record(self, asked: Asked, decided: Decided) -> Committed:
         """The decision and, where it holds for more than this call, its grant, in one commit."""
         turn, approval = asked.turn, asked.approval
-        turn.asked.pop(approval.call_id, None)
+        if turn.asked.get(approval.call_id) is asked.record:  # a server may ask twice in one call
+            del turn.asked[approval.call_id]
         record = ApprovalRecord(
             seq=0, ts=0, turn=turn.id, approval=approval.id, phase="decided", call_id=approval.call_id,
             tool=approval.tool, key=approval.key, decision=decided.decision, scope=decided.scope,
             expires=decided.expires, by=decided.by, feedback=decided.feedback,
         )  # fmt: skip
-        ops: list[Op] = []
+        put = Put([record], turn=turn.id)
+        put.undo = lambda: turn.asked.update({approval.call_id: asked.record})  # the turn's end closes it
         if decided.decision != "cancelled" and decided.scope != "once":
             grant = Grant(
                 id=approval.id.replace("appr", "grant", 1), key=approval.key, root=asked.root,
@@ -319,18 +333,20 @@ class Approvals:
                 conversation=approval.conversation_id if decided.scope == "conversation" else None,
                 turn=turn.id if decided.scope == "turn" else None,
             )  # fmt: skip
-            ops = self._remember(turn, grant)
-        return turn.journal.put(Put([record], ops, turn=turn.id))
+            self._remember(turn, grant, put)
+        return turn.journal.put(put)
 
-    def _remember(self, turn: Turn, grant: Grant) -> list[Op]:
-        """What the store is told of it: the grant, and those that it replaces or that have ended."""
+    def _remember(self, turn: Turn, grant: Grant, put: Put) -> None:
+        """The grant holds from now on. The store is told of it, and of those that it replaces or that have ended."""
         retention = turn.journal.retention_of(turn.id)
         if retention.kind == "ttl":  # its words are content, and go with the records
             end = turn.clock.now() + retention.ttl * 1_000_000
             grant = msgspec.structs.replace(grant, expires=min(grant.expires or end, end))
         self._grants.sweep(turn.clock.now())
+        before = self._grants.all()
         self._grants.add(grant)
-        gone = self._stored - {each.id for each in self._grants.all()}
+        held = {each.id for each in self._grants.all()}
+        gone = self._stored - held
         self._stored -= gone
         ops: list[Op] = [DropGrant(id=id) for id in sorted(gone)]
         for asked in [each for each in self._open.values() if _answers(grant, each)]:
@@ -340,17 +356,47 @@ class Approvals:
         elif retention.bodies:
             self._stored.add(grant.id)
             ops.append(PutGrant(row=_row_of(grant, turn)))
-        return ops
+        self._before[grant.id] = next((each for each in before if each.id not in held), None)
+        closed = put.undo
+
+        def undo() -> None:
+            self._take_back(grant, gone)
+            if closed is not None:
+                closed()
+
+        put.ops, put.undo = tuple(ops), undo
+        put.committed.add_done_callback(lambda _: self._before.pop(grant.id, None))
+
+    def _take_back(self, grant: Grant, gone: set[str]) -> None:
+        """Its commit failed: it holds no more, and what it replaced holds again. What it has settled stays settled."""
+        self._stored.discard(grant.id)
+        self._stored |= gone
+        before = self._before.pop(grant.id, None)
+        if self._grants.drop(grant.id) is not None:
+            if before is not None:
+                self._grants.add(before)
+            return
+        for id, replaced in self._before.items():  # that one's commit may fail too
+            if replaced is not None and replaced.id == grant.id:
+                self._before[id] = before
 
 
 def _new_id() -> str:
     return new_item_id().replace("item", "appr")
 
 
+def _refusal(policy: Policy, tool: Tool, verdict: Verdict) -> str:
+    if verdict.why:
+        return f"{tool.name} is denied by {verdict.why}"
+    more = f": {policy.message}" if policy.message else ""
+    return f"{tool.name} is not allowed here{more}"
+
+
 def _answers(grant: Grant, asked: Asked) -> bool:
     """Whether it answers a question that was asked before it was given."""
     approval, turn = asked.approval, asked.turn
-    same = (grant.root, grant.key) == (asked.root, approval.key) and asked.resume is None
+    here = asked.resume is None or turn.task is not None  # else nobody has taken it up again
+    same = here and (grant.root, grant.key) == (asked.root, approval.key)
     return same and grant.holds(approval.conversation_id, turn.id, turn.clock.now())
 
 
@@ -408,6 +454,10 @@ async def _handled(handler: Handler, approval: Approval, turn: Turn) -> Decided:
 
 def _warn(turn: Turn, approval: Approval) -> None:
     """Nobody is there to be asked: whoever comes first is told."""
+    turn.journal.log.notice = notice = _notice(turn, approval)
+    turn.emit(notice)
+
+
+def _notice(turn: Turn, approval: Approval) -> WarningEvent:
     text = f"{approval.tool} waits for an approval, and nobody follows the events: answer {approval.id}"
-    turn.journal.log.notice = WarningEvent(code="approval_waits", message=text, **turn.common())
-    turn.emit(turn.journal.log.notice)
+    return WarningEvent(code="approval_waits", message=text, **turn.common())

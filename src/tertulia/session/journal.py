@@ -147,12 +147,6 @@ class Journal:
         self._paused = False
         self._flush()
 
-    def paid(self) -> None:
-        """Nothing is owed any more."""
-        for record in self.owed:
-            self.turn_retention.pop(record.turn or "", None)
-        self.owed = ()
-
     def publish(self, event: AnyEvent) -> None:
         self._bus.publish(event)
 
@@ -192,7 +186,7 @@ class Journal:
             self._refused(batch.puts, error)
             return
         self.creation = ()
-        self.paid()
+        paid(self)
         self._message = batch.message
         self._bus.at_commit(done.result())
         batch.apply()
@@ -406,6 +400,13 @@ class _Batch:
         self._applies.append(lambda: journal.log.apply(appended, branch, updated, kept))
         self._branch = branch
         self._begin()
+
+
+def paid(journal: Journal) -> None:
+    """Nothing is owed any more."""
+    for record in journal.owed:
+        journal.turn_retention.pop(record.turn or "", None)
+    journal.owed = ()
 
 
 def _settle(item: Put, outcome: tuple[AnyRecord, ...] | BaseException) -> None:

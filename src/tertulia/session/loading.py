@@ -13,7 +13,7 @@ from ..transcript.path import Segment, segments
 from ..transcript.repair import repair
 from ..transcript.stats import plus, totals
 from .desk import Desk
-from .journal import Journal, Put
+from .journal import Journal, Put, paid
 from .log import Log
 
 CHUNK = 1000
@@ -147,7 +147,7 @@ async def catch_up(desk: Desk) -> None:
     tail = await open_tail(log)
     if any(record.turn == owed.turn for owed in desk.journal.owed for record in tail):
         return  # the end of that turn is on its way
-    desk.journal.paid()
+    paid(desk.journal)
     drafts = repair(tail, log.branch.at)
     if drafts:
         desk.journal.mend(Put(drafts))

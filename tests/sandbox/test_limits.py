@@ -3,7 +3,10 @@
 import asyncio
 import os
 import sys
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,65 @@ async def test_memory_is_held(run: Any) -> None:
 async def test_a_watcher_holds_memory_where_no_cgroup_can(run: Any, no_cgroup: None) -> None:
     ran = await run(PYTHON, "-c", HUNGRY, **few())
     assert ran.stopped == "it used more than 256 MiB of memory"
+
+
+SHARED = "import mmap, time; m = mmap.mmap(-1, 600 << 20)\nfor i in range(0, len(m), 4096): m[i] = 1\ntime.sleep(20)"
+TOGETHER = """
+import mmap, os, time
+m = mmap.mmap(-1, 100 << 20)
+for i in range(0, len(m), 4096): m[i] = 1
+for _ in range(4):
+    if os.fork() == 0:
+        sum(m[i] for i in range(0, len(m), 4096))
+        time.sleep(0.5)
+        os._exit(0)
+for _ in range(4): os.wait()
+print("done")
+"""
+
+
+async def test_a_watcher_counts_shared_memory_once(run: Any, no_cgroup: None) -> None:
+    ran = await run(PYTHON, "-c", SHARED, **few())
+    assert ran.stopped == "it used more than 256 MiB of memory"
+    ran = await run(PYTHON, "-c", TOGETHER, **few())
+    assert (ran.stopped, ran.text) == (None, "done\n")
+
+
+async def test_the_disk_is_looked_at_while_the_loops_threads_are_busy(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "big").write_bytes(b"x" * 20 * MIB)
+    monkeypatch.setattr(limits, "_free", _falling([900, 500]))
+    disk, free = limits.Disk([str(root)], Limits(disk=10 * MIB)), threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    busy = loop.run_in_executor(None, free.wait)
+    try:
+        async with asyncio.timeout(10):
+            assert await disk.problem() == "it wrote more than 10 MiB"
+    finally:
+        free.set()
+        await busy
+
+
+def _falling(values: list[int]) -> Callable[[str], int]:
+    left = iter(values)
+    return lambda path: next(left) * MIB
+
+
+def test_a_group_that_an_earlier_process_of_the_same_number_left_is_no_hindrance() -> None:
+    if not cgroup.places():
+        pytest.skip("no cgroup can be made here")
+    left = [f"{place}/tertulia-{os.getpid()}-{n}" for place, _ in cgroup.places() for n in range(1, 100)]
+    for folder in left:
+        os.mkdir(folder)
+    try:
+        group = cgroup.Cgroup(Limits())
+        assert len(group._folders) == len(cgroup.places())
+        group.discard()
+    finally:
+        for folder in left:
+            os.rmdir(folder)
 
 
 async def test_memory_behind_tmp_is_limited_too(run: Any) -> None:

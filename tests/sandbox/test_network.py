@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -262,6 +263,105 @@ async def test_the_model_reads_which_hosts_it_may_not_reach(root: Path) -> None:
         await session.prompt("Go.")
         result = next(entry for entry in await session.transcript() if entry.type == "tool_result")
     assert "hosts that commands may reach: elsewhere.test:80]" in result.text
+
+
+@pytest.fixture
+async def listener(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[socket.socket]:
+    """In place of one in a command's network."""
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        made.setblocking(False)
+
+        async def listening(pid: int) -> socket.socket:
+            return made
+
+        monkeypatch.setattr(proxying, "listening", listening)
+        yield made
+
+
+async def test_a_start_that_is_cancelled_leaves_no_port_open(listener: socket.socket) -> None:
+    address = listener.getsockname()
+    proxy = proxying.Proxy(Hosts(("example.org",)))
+    starting = asyncio.ensure_future(proxy.start(1))
+    await asyncio.sleep(0)  # it listens, and has not said so
+    starting.cancel()
+    await asyncio.wait([starting])
+    await proxy.aclose()
+    assert starting.cancelled()
+    with socket.socket() as probe:
+        assert probe.connect_ex(address) != 0
+
+
+class Late(proxying.Proxy):
+    """Closed just before it sees who came."""
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.closing = asyncio.ensure_future(self.aclose())
+        asyncio.get_running_loop().call_soon(super()._accept, reader, writer)
+
+
+async def test_what_comes_in_the_last_moment_is_not_served(listener: socket.socket) -> None:
+    proxy = Late(Hosts(("example.org",)))
+    await proxy.start(1)
+    async with asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        await proxy.closing
+    assert not proxy._serving
+    writer.close()
+
+
+async def test_all_commands_share_a_number_of_connections(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxying, "_places", threading.BoundedSemaphore(1))
+    proxy = proxying.Proxy(Hosts(("example.org",)))
+    await proxy.start(1)
+    async with asyncio.timeout(20):
+        first, second = [await asyncio.open_connection(*listener.getsockname()) for _ in range(2)]
+        assert b"503 " in await second[0].read()
+        first[1].close()
+        await first[1].wait_closed()
+        await proxy.aclose()
+    second[1].close()
+    assert proxying._places.acquire(blocking=False)
+
+
+async def test_slow_names_hold_up_nothing_else(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, asked = threading.Event(), threading.Semaphore(0)
+
+    def silent(*_: object, **__: object) -> list[Any]:
+        asked.release()
+        answer.wait(30)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    proxy = proxying.Proxy(Hosts(("*",)))
+    await proxy.start(1)
+    there = []
+    try:
+        async with asyncio.timeout(20):
+            for n in range(40):
+                there.append(await asyncio.open_connection(*listener.getsockname()))
+                there[-1][1].write(b"CONNECT n%d.test:443 HTTP/1.1\r\n\r\n" % n)
+            for _ in range(proxying.NAMES):
+                await asyncio.to_thread(asked.acquire)
+            await asyncio.to_thread(lambda: None)
+        assert not asked.acquire(blocking=False)
+    finally:
+        answer.set()
+        await proxy.aclose()
+        for _, writer in there:
+            writer.close()
+
+
+def test_a_name_that_is_too_long_is_none() -> None:
+    everything = Hosts(("*",))
+    assert everything.allows("a" * 253, 443)
+    assert not everything.allows("a." * 32_000 + "x", 443)
+    assert not everything.allows("ü" * 32_000, 443)
 
 
 LISTED = (

@@ -18,6 +18,7 @@ from tertulia.sandbox.cgroup import places
 from tertulia.sandbox.limits import tree
 from tertulia.sandbox.output import Output
 from tertulia.sandbox.policy import Policy
+from tertulia.sandbox.process import Process
 from tertulia.sandbox.sandbox import Sandbox
 
 
@@ -71,6 +72,53 @@ async def test_a_cancelled_wait_kills_it_first(sandboxed: Callable[..., Sandbox]
         with pytest.raises(asyncio.CancelledError):
             await waiting
     assert process.ended
+
+
+@pytest.mark.parametrize("network", ["off", ("example.org",)])
+async def test_a_wait_that_is_cancelled_again_and_again_leaves_nothing(
+    sandboxed: Callable[..., Sandbox], root: Path, network: Any
+) -> None:
+    sandbox = sandboxed(network=network)
+    for turns in range(12):
+        process = sandbox.start(["/bin/sleep", "60"])
+        waiting = asyncio.ensure_future(process.wait())
+        for _ in range(turns * 3):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            while not waiting.done():
+                waiting.cancel()
+                await asyncio.sleep(0)
+        assert waiting.cancelled() or turns == 0
+        if turns:
+            assert process.gone.done()
+            assert process._group is None or process._group._folders == []
+        else:
+            process.stop("enough")
+            await process.wait()
+    assert os.listdir(root) == []
+
+
+async def test_what_begins_has_no_file_of_ours(sandboxed: Callable[..., Sandbox], run: Any) -> None:
+    for policy in ({}, {"network": ("example.org",)}):
+        ran = await run("/bin/ls", "/proc/self/fd", **policy)
+        assert ran.text.split() == ["0", "1", "2", "3"]  # the last is the folder it looks at
+        assert (await run("/bin/sh", "-c", "read x", **policy)).status == 1  # nothing comes in
+
+
+async def test_a_program_that_cannot_run_says_so(run: Any) -> None:
+    assert (await run("no-such-program", "x")).status == 127
+    assert (await run("/etc/passwd", "x")).status == 126
+    assert (await run("/bin/sh", "-c", "exit 125")).status == 125
+
+
+async def test_nothing_begins_where_its_owner_is_gone(
+    sandboxed: Callable[..., Sandbox], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when it is killed meanwhile: its end of the gate is closed, by nobody who could write to it."""
+    monkeypatch.setattr(Process, "_arrived", lambda self, what: self._shut())
+    async with asyncio.timeout(20):
+        ended = await sandboxed().start(["/bin/touch", "here"]).wait()
+    assert (ended.status, os.listdir(root)) == (125, [])
 
 
 async def test_closing_ends_what_runs(sandboxed: Callable[..., Sandbox]) -> None:

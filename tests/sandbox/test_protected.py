@@ -1,5 +1,6 @@
 """What the host would run later: it cannot be changed from inside, and nothing is left where it is absent."""
 
+import asyncio
 import contextlib
 import os
 import subprocess
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tertulia.records.errors import InvalidInput, SandboxError
+from tertulia.sandbox import launch
 from tertulia.sandbox.placeholders import MARK
 from tertulia.sandbox.policy import Policy, bounds
 from tertulia.sandbox.protected import plan
@@ -156,6 +158,67 @@ async def test_a_root_cannot_become_a_repository_itself(
                 sandboxed().files.write(name, text.encode())
         looked_at(root)
     assert not (root / "pwned").exists()
+
+
+@pytest.mark.parametrize("rest", ["true", "sleep 20"])
+async def test_a_root_does_not_become_one_whose_rest_is_elsewhere(run: Any, root: Path, rest: str) -> None:
+    """`commondir` names the folder in which git finds objects and refs."""
+    config = EVIL.format(root / "pwned")
+    for name, touch in (("sub", "true"), ("s", "touch -d @86399 commondir")):
+        ran = await run(
+            f"mkdir -p {name}/objects {name}/refs; echo '{config}' > {name}/config; "
+            f"printf {name} > commondir; {touch}; echo 'ref: refs/heads/main' > HEAD; {rest}"
+        )
+        assert "a git repository" in (ran.stopped or "")
+        looked_at(root)
+        assert not (root / "HEAD").exists()
+        (root / "commondir").unlink()
+    assert not (root / "pwned").exists()
+
+
+async def test_a_file_that_is_called_head_is_no_repository(run: Any, root: Path) -> None:
+    """Not with the placeholder that stands beside it meanwhile either."""
+    (root / "HEAD").write_text("something else\n")
+    ran = await run("ls; sleep 0.2")
+    assert (ran.status, ran.stopped) == (0, None)
+    assert "commondir" in ran.text
+    assert os.listdir(root) == ["HEAD"]
+
+
+async def test_one_command_does_not_make_the_next_one_free_to(
+    sandboxed: Callable[..., Sandbox], root: Path
+) -> None:
+    """The second starts while the root looks like a repository, which was none before both."""
+    sandbox = sandboxed()
+    sandbox.bounds()
+    for name in ("objects", "refs"):
+        (root / name).mkdir()
+    (root / "HEAD").write_text("ref: refs/heads/main\n")
+    async with asyncio.timeout(30):
+        ended = await sandbox.start(["/bin/sleep", "20"]).wait()
+    assert "a git repository" in (ended.stopped or "")
+    assert not (root / "HEAD").exists()
+
+
+async def test_a_repository_with_many_submodules(run: Any, repository: Path) -> None:
+    for n in range(120):
+        module = repository / ".git" / "modules" / "libraries" / f"module-{n}"
+        for name in ("hooks", "objects", "refs"):
+            (module / name).mkdir(parents=True)
+        (module / "HEAD").write_text("ref: refs/heads/main\n")
+        (module / "config").write_text("[core]\n")
+    ran = await run("echo x > .git/modules/libraries/module-119/config")
+    assert "Read-only" in ran.text
+    assert not list((repository / ".git" / "modules").glob("**/commondir"))
+
+
+async def test_too_many_protected_paths_are_told(
+    run: Any, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "MOST", 60)
+    with pytest.raises(SandboxError, match="too many protected"):
+        await run("true")
+    assert not (repository / ".git" / "commondir").exists()
 
 
 async def test_a_bare_repository_is_protected_and_works(

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import itertools
 import os
 from collections.abc import Sequence
 
@@ -18,14 +17,12 @@ CONTROLLERS = ("cpu", "pids", "memory")
 ENTER = 'while [ "$1" != -- ]; do { echo 0 >"$1"; } 2>/dev/null; shift; done; shift; exec "$@"'
 """Who enters by itself, alone, does it in microseconds; to move another, the kernel waits for all its processors."""
 
-_numbers = itertools.count(1)
-
 
 class Cgroup:
     """Made at once, with its limits; where that fails, the watcher holds these alone."""
 
     def __init__(self, limits: Limits) -> None:
-        name = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
+        name = _name()
         self._entrances: list[str] = []
         self._folders: list[str] = []
         for place, version in places():
@@ -51,6 +48,11 @@ class Cgroup:
             if not self._folders:
                 return
             await asyncio.sleep(0.01)
+
+
+def _name() -> str:
+    """Of our process, and of no earlier one with the same number: in a container they repeat."""
+    return f"{PREFIX}{os.getpid()}-{os.urandom(6).hex()}"
 
 
 def _make(folder: str, values: dict[str, int]) -> bool:
@@ -103,7 +105,7 @@ def _hands_down(place: str) -> bool:
 
 def _usable(place: str) -> bool:
     """Tried, not asked: a folder may be writable and still refuse. What a crash left here goes on this occasion."""
-    probe = os.path.join(place, f"{PREFIX}{os.getpid()}-probe")
+    probe = os.path.join(place, _name())
     try:
         os.mkdir(probe)
         os.rmdir(probe)

@@ -9,6 +9,9 @@ from ..records.errors import SandboxError
 PORTS = (80, 443)
 """What an entry without a port means."""
 
+LONGEST = 253 + 1  # a dot at its end
+"""Characters of a name. Only what is short is looked at: all that stands below a host is compared."""
+
 NAME = re.compile(r"(?:\*|(?:\*\.)?(?!-)[a-z0-9_-]{1,63}(?:\.(?!-)[a-z0-9_-]{1,63})*)")
 ENTRY = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # an IPv4 address in an IPv6 one
@@ -61,6 +64,8 @@ class Hosts:
 
 def normal(host: str) -> str | None:
     """A name as it is compared: small letters, ASCII, no dot at its end; None when it is no name."""
+    if len(host) > LONGEST:
+        return None
     try:
         name = host if host.isascii() else host.encode("idna").decode("ascii")
     except UnicodeError:

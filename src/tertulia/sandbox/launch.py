@@ -1,6 +1,7 @@
 """Starting one confined command: pipes, bubblewrap with its arguments, its limits and its way to the network."""
 
 import os
+import socket
 from collections.abc import Sequence
 
 from ..records.errors import SandboxError
@@ -12,13 +13,21 @@ from .process import Process, spawn
 from .protected import Plan
 from .proxy import Proxy
 
-LARGEST = 60_000
-"""Bytes of all arguments of bubblewrap, which have to fit into a pipe."""
+MOST = 9_000
+"""Arguments that bubblewrap takes, the command's among them."""
+
+GATE = 'echo >&0 && read -r tertulia_gate && exec "$@" </dev/null; exit 125'
+"""The first to run inside: it says that it is there, and waits at its input to be let through.
+
+Only then does all of the namespace end with us. Where we have ended meanwhile, the input does, and nothing begins.
+"""
 
 
 def launch(
-    program: str, bounds: Bounds, plan: Plan, cwd: str, command: Sequence[str], limits: Limits
-) -> Process:
+    program: str, bounds: Bounds, plan: Plan, cwd: str, command: Sequence[str], limits: Limits,
+    plain: Sequence[str],
+) -> Process:  # fmt: skip
+    """`plain`: the roots that must not become repositories."""
     ours: list[int] = []  # closed here when it comes to nothing, by the process otherwise
     theirs: list[int] = []
     group = Cgroup(limits) if places() else None
@@ -29,17 +38,15 @@ def launch(
         ours.append(info)
         theirs.append(info_end)
         line = arguments(bounds, plan, cwd, filter_fd=code, info_fd=info_end)
-        gate = None
-        if bounds.hosts is not None:  # it waits there, with everything made ready, for its way to the network
-            gate_end, gate = os.pipe()
-            ours.append(gate)
-            theirs.append(gate_end)
-            line += ["--block-fd", str(gate_end)]
-        theirs.append(_filled(line))
-        made = [program, "--args", str(theirs[-1]), "--", *command]
+        gate, stdin = (each.detach() for each in socket.socketpair())
+        ours.append(gate)
+        theirs.append(stdin)
+        made = ["--", "/bin/sh", "-c", GATE, "sh", *command]
+        theirs.append(_filled(line, MOST - len(made) - 3))
+        made = [program, "--args", str(theirs[-1]), *made]
         process = spawn(
             made if group is None else group.entered(made), cwd="/", environment=environment(bounds.policy),
-            limits=limits, pass_fds=theirs, info=info,
+            limits=limits, pass_fds=[each for each in theirs if each != stdin], info=info, stdin=stdin,
         )  # fmt: skip
         ours.clear()
     except BaseException:
@@ -49,18 +56,20 @@ def launch(
     finally:
         for descriptor in (*ours, *theirs):
             os.close(descriptor)
-    if bounds.hosts is not None and gate is not None:
-        process.connect(Proxy(bounds.hosts), gate)
-    process.hold(bounds.roots, group)
+    process.let(gate, None if bounds.hosts is None else Proxy(bounds.hosts))
+    process.hold(bounds.roots, plain, group)
     return process
 
 
-def _filled(line: list[str]) -> int:
-    """A pipe that holds the arguments, to be read once."""
-    data = b"".join(os.fsencode(word) + b"\0" for word in line)
-    if len(data) > LARGEST:
-        raise SandboxError("there are too many protected and hidden paths for one command")
-    out, into = os.pipe()
-    os.write(into, data)
-    os.close(into)
-    return out
+def _filled(line: list[str], most: int) -> int:
+    """A file without a name that holds the arguments."""
+    if len(line) > most:
+        raise SandboxError(
+            f"there are too many protected and hidden paths for one command: {len(line)} words, of at most {most}",
+            hint="a root with fewer repositories in it, or Policy(writable=…) for some of these paths",
+        )
+    file = os.memfd_create("tertulia-arguments")
+    with open(file, "wb", closefd=False) as written:
+        written.write(b"".join(os.fsencode(word) + b"\0" for word in line))
+    os.lseek(file, 0, os.SEEK_SET)
+    return file

@@ -10,23 +10,27 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from .policy import Limits
 from .repository import is_bare
+from .threads import in_thread
 
 TICK = 0.05
 LOOK = 1.0  # seconds that looking for what was written may take
-PAGE = os.sysconf("SC_PAGE_SIZE")
 BARE = "it made {} a git repository, whose config the host would run"
 
 
-async def watch(pid: int, limits: Limits, roots: Sequence[str]) -> str:
-    """Returns when a limit is passed, with words for it. `pid` is where the tree begins."""
-    disk, others = Disk(roots, limits), [root for root in roots if not is_bare(root)]
+async def watch(pid: int, limits: Limits, roots: Sequence[str], plain: Sequence[str]) -> str:
+    """Returns when a limit is passed, with words for it. `pid` is where the tree begins.
+
+    `plain`: the roots that must not become repositories.
+    """
+    disk = Disk(roots, limits)
     while True:
         await asyncio.sleep(TICK)
         found = tree(pid, limits.processes)
-        problem = _repositories(others) or _processes(found, limits) or await disk.problem()
+        problem = _repositories(plain) or await _processes(found, limits) or await disk.problem()
         if problem:
             return problem
 
@@ -37,10 +41,12 @@ def _repositories(roots: Sequence[str]) -> str | None:
     return None if made is None else BARE.format(made)
 
 
-def _processes(found: Sequence[int], limits: Limits) -> str | None:
+async def _processes(found: Sequence[int], limits: Limits) -> str | None:
     if len(found) >= limits.processes:  # in a cgroup there are never more
         return f"it had {limits.processes} processes"
-    if sum(map(_resident, found)) > limits.memory:
+    if sum(map(_resident, found)) <= limits.memory:
+        return None
+    if await in_thread("memory", lambda: sum(map(_share, found))) > limits.memory:  # it walks all pages
         return f"it used more than {limits.memory >> 20} MiB of memory"
     return None
 
@@ -65,13 +71,25 @@ def tree(pid: int, most: int) -> list[int]:
 
 
 def _resident(pid: int) -> int:
-    """What a process has of its own in memory: what it shares with others is not counted twice."""
+    """What a process has in memory that no file stands behind. What it shares is counted with each that has it."""
+    return sum(_sizes(f"/proc/{pid}/status", "RssAnon", "RssShmem"))
+
+
+def _share(pid: int) -> int:
+    """The same, with its part only of what is shared. Dearer."""
+    path = f"/proc/{pid}/smaps_rollup"
+    # Older kernels know the sum only; a process that does not let itself be looked at is not believed to share.
+    return sum(_sizes(path, "Pss_Anon", "Pss_Shmem") or _sizes(path, "Pss")) or _resident(pid)
+
+
+def _sizes(path: str, *names: str) -> list[int]:
+    """Bytes, of those lines that are there."""
     try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            _, resident, shared, *_ = map(int, file.read().split())
+        with open(path, encoding="ascii", errors="replace") as file:
+            lines = [line.partition(":") for line in file]
     except OSError:
-        return 0
-    return (resident - shared) * PAGE
+        return []
+    return [int(value.split()[0]) << 10 for name, _, value in lines if name in names]
 
 
 class Disk:
@@ -90,7 +108,8 @@ class Disk:
             if now < limits.reserve and now < before:
                 return f"less than {limits.reserve >> 20} MiB are left on the disk"
             if before - now > limits.disk:
-                if await asyncio.to_thread(_written, self._roots, self._since, limits.disk):
+                look = partial(_written, self._roots, self._since, limits.disk)
+                if await in_thread("disk", look):
                     return f"it wrote more than {limits.disk >> 20} MiB"
                 self._free[root] = now  # it was someone else
         return None

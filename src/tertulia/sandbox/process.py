@@ -51,12 +51,14 @@ class Process:
         self._told = b""  # what came by `info`
         self._first = 0  # the first process of the namespace
         self._limits = limits
-        self._watched: tuple[str, ...] | None = None
+        self._watched: tuple[Sequence[str], Sequence[str]] | None = None
         self._gate: int | None = None
+        self._absent: set[str] = set()  # what it waits for at the gate
         self._group: Cgroup | None = None
         self._opening: asyncio.Task[None] | None = None
         self._proxy: Proxy | None = None
         self._stopped: str | None = None
+        self._cancelled: asyncio.CancelledError | None = None
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._namespace: asyncio.Future[None] = self._loop.create_future()
         self._drained: asyncio.Future[None] = self._loop.create_future()
@@ -78,16 +80,17 @@ class Process:
     def ended(self) -> bool:
         return self._exited.done()
 
-    def hold(self, roots: Sequence[str], group: Cgroup | None) -> None:
-        """To its limits; with a group the kernel does it too."""
-        self._watched, self._group = tuple(roots), group
-        for root in roots:
-            if not is_bare(root):
-                self.at_end(partial(self._cleared, root))
+    def hold(self, roots: Sequence[str], plain: Sequence[str], group: Cgroup | None) -> None:
+        """To its limits; with a group the kernel does it too. `plain` roots become no repositories."""
+        self._watched, self._group = (tuple(roots), tuple(plain)), group
+        for root in plain:
+            self.at_end(partial(self._cleared, root))
 
-    def connect(self, proxy: Proxy, gate: int) -> None:
-        """Its only way out: made while bubblewrap mounts, then it is let through the gate."""
-        self._proxy, self._gate = proxy, gate
+    def let(self, gate: int, proxy: Proxy | None) -> None:
+        """Through the gate, when it has said there that it is ready; `proxy`, its only way out, is made meanwhile."""
+        self._gate, self._proxy = gate, proxy
+        self._absent = {"shell"} if proxy is None else {"shell", "proxy"}
+        self._loop.add_reader(gate, self._spoke, gate)
 
     def at_end(self, call: Callable[[], None]) -> None:
         self._done.append(call)
@@ -112,35 +115,41 @@ class Process:
         """Until it and all that it started is gone. When this is cancelled, it is killed first."""
         watcher = None
         if self._watched is not None:
-            watcher = asyncio.create_task(self._watch(self._watched), name="tertulia-watch")
+            watcher = asyncio.create_task(self._watch(*self._watched), name="tertulia-watch")
         try:
-            await _all((self._exited, self._namespace))
-            await asyncio.wait([self._drained], timeout=AFTER)
-        except asyncio.CancelledError:
-            self.stop("it was cancelled")
-            while not (
-                self._exited.done() and self._namespace.done()
-            ):  # a moment, and it must not be cut short
-                with contextlib.suppress(asyncio.CancelledError):
-                    await _all((self._exited, self._namespace))
-            raise
-        finally:
-            if watcher is not None:
-                watcher.cancel()
-                await asyncio.wait([watcher])
-            if self._opening is not None:
-                self._opening.cancel()
-                await asyncio.wait([self._opening])
+            await self._surely(self._exited, self._namespace)
+            if self._cancelled is None:
+                await self._surely(self._drained, timeout=AFTER)
+            for task in (watcher, self._opening):
+                if task is not None:
+                    task.cancel()
+                    await self._surely(task)
             if self._proxy is not None:
-                await self._proxy.aclose()
+                await self._surely(asyncio.create_task(self._proxy.aclose(), name="tertulia-proxy"))
+        finally:
             self._free()
             if self._group is not None:
-                await self._group.remove()
+                await self._surely(asyncio.create_task(self._group.remove(), name="tertulia-group"))
+        if self._cancelled is not None:
+            raise self._cancelled
         refused = tuple(self._proxy.refused) if self._proxy is not None else ()
         return Exit(status=self._started.returncode, stopped=self._stopped, refused=refused)
 
-    async def _watch(self, roots: tuple[str, ...]) -> None:
-        self.stop(await watching.watch(self._started.pid, self._limits, roots))
+    async def _surely(self, *futures: "asyncio.Future[None]", timeout: float | None = None) -> None:
+        """Until these are done, a moment, whoever cancels meanwhile, and how often: that is told at the end."""
+        until = None if timeout is None else self._loop.time() + timeout
+        while not all(future.done() for future in futures):
+            rest = None if until is None else until - self._loop.time()
+            if rest is not None and rest <= 0:
+                return
+            try:
+                await asyncio.wait(futures, timeout=rest)
+            except asyncio.CancelledError as error:
+                self._cancelled = self._cancelled or error
+                self.stop("it was cancelled")
+
+    async def _watch(self, roots: Sequence[str], plain: Sequence[str]) -> None:
+        self.stop(await watching.watch(self._started.pid, self._limits, roots, plain))
 
     def _read(self) -> None:
         try:
@@ -184,7 +193,7 @@ class Process:
         except (OSError, SandboxError) as error:
             self.stop(f"its way to the network could not be made: {error}")
             return
-        self._open()
+        self._arrived("proxy")
 
     def _cleared(self, root: str) -> None:
         """Also what it made in its last moment."""
@@ -192,16 +201,32 @@ class Process:
             unmake(root)
             self._stopped = self._stopped or watching.BARE.format(root)
 
-    def _open(self) -> None:
-        """Let it through the gate, or at its end close that."""
-        gate, self._gate = self._gate, None
-        if gate is None:
+    def _spoke(self, gate: int) -> None:
+        """The kernel ends it with us from now on; before, it would have begun without us."""
+        self._loop.remove_reader(gate)
+        try:
+            said = os.read(gate, 1)
+        except ConnectionError:
+            said = b""
+        if said:  # otherwise it has ended
+            self._arrived("shell")
+
+    def _arrived(self, what: str) -> None:
+        self._absent.discard(what)
+        if self._gate is None or self._absent:
             return
         try:
-            os.write(gate, b"\0")
+            os.write(self._gate, b"\n")
         except BrokenPipeError:
             return  # it was stopped before it began
         finally:
+            self._shut()
+
+    def _shut(self) -> None:
+        """Nothing passes the gate any more."""
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            self._loop.remove_reader(gate)
             os.close(gate)
 
     def _namespace_gone(self, pidfd: int) -> None:
@@ -220,7 +245,7 @@ class Process:
 
     def _free(self) -> None:
         self._timer.cancel()
-        self._open()
+        self._shut()
         for descriptor in (self._output, *self._pidfds, *(() if self._info is None else (self._info,))):
             self._loop.remove_reader(descriptor)
             os.close(descriptor)
@@ -232,14 +257,14 @@ class Process:
 
 def spawn(
     command: Sequence[str], *, cwd: str, environment: dict[str, str], limits: Limits,
-    pass_fds: Sequence[int] = (), info: int | None = None,
+    pass_fds: Sequence[int] = (), info: int | None = None, stdin: int = subprocess.DEVNULL,
 ) -> Process:  # fmt: skip
     """From the loop's own thread: bubblewrap ends when the thread that started it does. Both outputs are one."""
     output, end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     os.set_blocking(end, True)
     try:
         started = subprocess.Popen(
-            command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=end, stderr=end, pass_fds=pass_fds,
+            command, cwd=cwd, env=environment, stdin=stdin, stdout=end, stderr=end, pass_fds=pass_fds,
             start_new_session=info is None,
         )  # fmt: skip
     except BaseException:
@@ -257,10 +282,6 @@ def _kill_tree(pid: int) -> None:
             os.kill(each, signal.SIGKILL)
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
-
-
-async def _all(futures: Sequence["asyncio.Future[None]"]) -> None:
-    await asyncio.wait(futures)
 
 
 def _settle(future: "asyncio.Future[None]") -> None:

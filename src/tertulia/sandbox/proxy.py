@@ -10,14 +10,17 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from ..records.errors import SandboxError
 from .hosts import Hosts
+from .threads import in_thread
 
 PORT = 3128
 ADDRESS = f"http://127.0.0.1:{PORT}"
@@ -25,6 +28,8 @@ DOORWAY = os.path.join(os.path.dirname(__file__), "doorway.py")
 
 CHUNK = 65536
 CONNECTIONS = 64
+TOTAL = 128  # connections of all commands of this process: each takes two of its files
+NAMES, ALL_NAMES = 8, 64  # that are looked up at a time, of one command and of all
 START, HEAD, CONNECT = 10.0, 30.0, 15.0  # seconds: for the port, a request's first lines, a host's answer
 TOLD = 20  # refused hosts that are remembered
 
@@ -44,18 +49,36 @@ def environment() -> dict[str, str]:
     return {**found, "no_proxy": "", "NO_PROXY": "", "NODE_USE_ENV_PROXY": "1"}
 
 
+_places = threading.BoundedSemaphore(TOTAL)
+_lookups = threading.BoundedSemaphore(ALL_NAMES)
+
+
 class Proxy:
     def __init__(self, hosts: Hosts) -> None:
         self.refused: dict[str, None] = {}
+        self._names = asyncio.Semaphore(NAMES)
+        self._closed = False
         self._hosts = hosts
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
     async def start(self, pid: int) -> None:
         """Listen in the network of this process."""
-        self._server = await asyncio.start_server(self._accept, sock=await listening(pid), limit=CHUNK)
+        listener = await listening(pid)
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, sock=listener, limit=CHUNK, start_serving=False
+            )
+            await self._server.start_serving()
+        except BaseException:
+            if self._server is None:
+                listener.close()
+            else:
+                self._server.close()
+            raise
 
     async def aclose(self) -> None:
+        self._closed = True
         if self._server is not None:
             self._server.close()
         for task in self._serving:
@@ -63,23 +86,30 @@ class Proxy:
         if self._serving:
             await asyncio.wait(self._serving)
 
-    async def _accept(self, reader: Reader, writer: Writer) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._serving.add(task)
-        try:
-            await self._serve(reader, writer)
-            await _closed(writer)
-        except asyncio.CancelledError:
-            pass  # the command has ended; asyncio itself would log it
-        finally:
-            self._serving.discard(task)
+    def _accept(self, reader: Reader, writer: Writer) -> None:
+        if self._closed:  # it came in the last moment
             writer.transport.abort()
+        elif len(self._serving) >= CONNECTIONS:
+            _turn_away(writer, f"more than {CONNECTIONS} connections at a time")
+        elif not _places.acquire(blocking=False):
+            _turn_away(writer, f"more than {TOTAL} connections of all commands at a time")
+        else:
+            task = asyncio.create_task(self._serve(reader, writer), name="tertulia-connection")
+            self._serving.add(task)
+            task.add_done_callback(partial(self._left, writer))
+
+    def _left(self, writer: Writer, task: "asyncio.Task[None]") -> None:
+        """Also when it was cancelled before it began."""
+        self._serving.discard(task)
+        _places.release()
+        writer.transport.abort()
 
     async def _serve(self, reader: Reader, writer: Writer) -> None:
+        await self._answer(reader, writer)
+        await _closed(writer)
+
+    async def _answer(self, reader: Reader, writer: Writer) -> None:
         try:
-            if len(self._serving) > CONNECTIONS:
-                raise Refused("503 Service Unavailable", f"more than {CONNECTIONS} connections at a time")
             head = await _head(reader)
             host, port, rest = _asked(head)
             there, out = await self._connect(host, port)
@@ -103,8 +133,8 @@ class Proxy:
             raise self._refuse(host, port, "is not on the list of hosts that commands may reach")
         try:
             async with asyncio.timeout(CONNECT):
-                found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-                addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+                async with self._names:
+                    addresses = await _resolved(host, port)
                 if not all(self._hosts.reaches(each, port) for each in addresses):
                     raise self._refuse(
                         host, port, "is inside of a network, and its address is not on the list"
@@ -187,6 +217,15 @@ def _asked(head: bytes) -> tuple[str, int, bytes | None]:
     return host, port or 80, b"\r\n".join(said)
 
 
+async def _resolved(host: str, port: int) -> list[str]:
+    """In no thread of the loop's: a name server that is silent would hold up all else that waits for one."""
+    if not _lookups.acquire(blocking=False):
+        raise Refused("503 Service Unavailable", f"more than {ALL_NAMES} names are being looked up")
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await in_thread("name", ask, _lookups.release)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
 async def _first(addresses: list[str], port: int) -> tuple[Reader, Writer]:
     """A connection to the first that answers; the addresses are those that were checked, so no name is asked again."""
     failure: OSError = OSError("it has no address")
@@ -218,6 +257,11 @@ async def _both(*pumps: Coroutine[Any, Any, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+def _turn_away(writer: Writer, why: str) -> None:
+    _say(writer, Refused("503 Service Unavailable", why))
+    writer.close()
 
 
 def _say(writer: Writer, refused: Refused) -> None:

@@ -41,6 +41,7 @@ class Sandbox:
         self._lock = threading.Lock()
         self._files: Files | None = None
         self._bounds: Bounds | None = None
+        self._plain: tuple[str, ...] | None = None
         self._changes: Changes | None = None
         self._jobs: Jobs | None = None
         self._running: set[Process] = set()
@@ -63,6 +64,11 @@ class Sandbox:
         if self._bounds is None:
             policy = Policy() if self._choice == "on" else self._choice
             self._bounds = bounds(policy, os.path.realpath(self.cwd), self._store)
+            if self._plain is None:
+                from .repository import is_bare
+
+                # Once, before any command: what one makes of a root is no reason to leave the next one alone with it.
+                self._plain = tuple(root for root in self._bounds.roots if not is_bare(root))
         return self._bounds
 
     @property
@@ -125,9 +131,17 @@ class Sandbox:
                 f"commands cannot be confined here: {found.problem}",
                 hint="`tertulia doctor` says more; a person can open the session with sandbox='off'",
             )
-        made = plan(bounds)
         try:
-            process = launch(found.program, bounds, made, os.path.realpath(self.cwd), command, limits)
+            made = plan(bounds)
+        except OSError as error:
+            raise SandboxError(
+                f"the command's protected paths cannot be held: {error.strerror}",
+                hint="`ulimit -n` raises how many files may be open: each absent path that is protected takes one",
+            ) from error
+        try:
+            process = launch(
+                found.program, bounds, made, os.path.realpath(self.cwd), command, limits, self._plain or ()
+            )
         except BaseException:
             made.release()
             raise

@@ -7,10 +7,14 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx2
 import pytest
 
+from tertulia.records.errors import McpError
 from tertulia.testing import FakeClock, FakeMcpServer, FakeOAuthServer, call
-from tertulia.tools.mcp.around import Standing
+from tertulia.tools.mcp.around import Standing, Surroundings
+from tertulia.tools.mcp.config import ServerConfig
+from tertulia.tools.mcp.oauth import SignIn, _check_place
 from tests.mcp.kit import BOUND, ready, results, talk, until, warnings
 from tests.mcp.oauth_kit import DONE, Person, files, refreshes, sign_in, stored
 
@@ -354,6 +358,55 @@ async def test_a_server_cannot_send_the_sign_in_anywhere(far: FakeOAuthServer, i
         found = await session.mcp.started("far", BOUND)
         assert found.state == "waiting"
         assert "not safe" in found.error or "failed" in found.error
+
+
+@pytest.mark.parametrize(
+    ("server", "page", "said"),
+    [
+        ("https://mcp.example.org/mcp", "http://as.example.org/go", "http://as.example.org"),
+        ("https://mcp.example.org/mcp", "https://192.168.1.1/admin", "https://192.168.1.1"),
+        ("https://mcp.example.org/mcp", "https://localhost./go", "https://localhost."),
+        ("https://mcp.example.org/mcp", "https://2130706433/go", "https://127.0.0.1"),
+        ("https://mcp.example.org/mcp", "https://as.example.org/go", ""),
+        ("http://127.0.0.1/mcp", "http://localhost./go", ""),
+    ],
+)
+async def test_nobody_is_shown_a_page_that_is_not_safe(server: str, page: str, said: str) -> None:
+    shown: list[str] = []
+    config = ServerConfig(name="far", type="http", url=server)
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        path, base = request.url.path, server.removesuffix("/mcp")
+        if path == "/mcp":
+            return httpx2.Response(401)
+        if "oauth-protected-resource" in path:
+            return httpx2.Response(200, json={"resource": server, "authorization_servers": [base]})
+        if "oauth-authorization-server" in path:
+            found = {"issuer": base, "authorization_endpoint": page, "response_types_supported": ["code"]}
+            ends = {"token_endpoint": f"{base}/token", "registration_endpoint": f"{base}/register"}
+            return httpx2.Response(200, json={**found, **ends, "code_challenge_methods_supported": ["S256"]})
+        return httpx2.Response(201, json={**json.loads(request.content), "client_id": "c"})
+
+    async def login(url: str, name: str) -> None:
+        shown.append(url)
+        raise RuntimeError("it was shown")
+
+    around = Surroundings(clock=FakeClock(), cwd="/", warn=lambda *_: None, login=login)
+    auth = SignIn(config, around, Standing())
+    async with httpx2.AsyncClient(auth=auth, transport=httpx2.MockTransport(answer)) as client:
+        with pytest.raises(McpError, match=f"to go to {said}, which" if said else "it was shown"):
+            await client.post(server, json={})
+    assert len(shown) == (not said)
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost.", "a.LOCALHOST", "127.1", "2130706433", "0x7f.1", "10.1", "[::1]"]
+)
+def test_spellings_of_our_own_network(host: str) -> None:
+    server = ServerConfig(name="far", type="http", url="https://mcp.example.org/mcp")
+    with pytest.raises(McpError, match="not safe"):
+        _check_place(httpx2.URL(f"https://{host}/go"), server)
+    _check_place(httpx2.URL("https://134744072/go"), server)  # 8.8.8.8
 
 
 async def test_answers_to_the_sign_in_are_bounded_too(

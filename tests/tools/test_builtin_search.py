@@ -2,6 +2,7 @@
 
 import os
 import time
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -184,3 +185,30 @@ async def test_a_folder_without_end_is_given_up(
     monkeypatch.setattr(search, "SECONDS", -1.0)
     with pytest.raises(InvalidInput, match="too much to look through"):
         await use("glob", pattern="*")
+
+
+async def test_what_git_ignores_takes_little_memory(use: Any, root: Path) -> None:
+    """However many folders say it: what a walk has left is forgotten, and it keeps only small files for the next."""
+    for n in range(8):
+        (root / f"{n}").mkdir()
+        (root / f"{n}" / ".gitignore").write_text(f"{n}*\n" + "*[ab]\n" * 10_000)
+        (root / f"{n}" / "f.py").touch()
+    tracemalloc.start()
+    try:
+        assert len((await use("glob", pattern="*.py")).splitlines()) == 8
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (kept < 1_000_000, most < 10_000_000) == (True, True), (kept, most)
+
+
+async def test_a_gitignore_is_read_as_far_as_its_bounds(use: Any, root: Path) -> None:
+    for name in ("first", "last"):
+        (root / name).touch()
+    rules = "first\n" + "# a comment is no rule\n" * 2000 + "x\n" * 1998 + "last\n"
+    (root / ".gitignore").write_text(rules)
+    assert await use("glob", pattern="*t") == "no file matches"
+    (root / ".gitignore").write_text(rules.replace("last", "y\nlast"))
+    assert await use("glob", pattern="*t") == "last"
+    (root / ".gitignore").write_text("first\n" + " " * 64 * 1024)
+    assert set((await use("glob", pattern="*t")).splitlines()) == {"first", "last"}

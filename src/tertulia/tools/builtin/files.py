@@ -6,6 +6,7 @@ from typing import Any
 from ...records.errors import InvalidInput, NotFound
 from ...records.parts import Data, Image, Text
 from ...sandbox.changes import LARGEST, unified
+from ...sandbox.files import Place
 from ..base import tool
 from ..context import OUTPUT, ToolContext
 
@@ -65,8 +66,9 @@ def _page(lines: list[str], offset: int, limit: int, column: int, room: int) -> 
 def write(path: str, content: str, context: ToolContext) -> list[Any]:
     """Write a file, whole: what was there is replaced. Folders on the way are made."""
     with context.sandbox.changes.lock:
-        before = _before(context, path)
-        return _put(context, path, before, content.encode("utf-8", "surrogateescape"))
+        before, after = _before(context, path), content.encode("utf-8", "surrogateescape")
+        place = context.portal.call(context.write_file, path, after, before)
+    return _told(context, place, before, after)
 
 
 def edit(path: str, old: str, new: str, context: ToolContext, replace_all: bool = False) -> list[Any]:
@@ -92,11 +94,13 @@ def edit(path: str, old: str, new: str, context: ToolContext, replace_all: bool 
                 f"`old` stands in {path} {found} times",
                 hint="give more of the text around it, or replace_all",
             )
-        return _put(context, path, before, text.replace(old, new).encode())
+        after = text.replace(old, new).encode()
+        place = context.portal.call(context.write_file, path, after, before)
+    return _told(context, place, before, after)
 
 
-def _put(context: ToolContext, path: str, before: bytes | None, after: bytes) -> list[Any]:
-    place = context.portal.call(context.write_file, path, after, before)
+def _told(context: ToolContext, place: Place, before: bytes | None, after: bytes) -> list[Any]:
+    """Called without the lock: a diff takes its time, and others want to write."""
     shown = context.sandbox.files.shown(place)
     what = "created" if before is None else "unchanged" if before == after else "changed"
     return [Text(text=f"{shown} {what}"), Data(name="diff", value=unified(shown, before, after))]

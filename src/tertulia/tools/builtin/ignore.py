@@ -1,16 +1,21 @@
 """What .gitignore files name, each for the folder that it is in and those below."""
 
 import functools
+import itertools
 import os
 
 import msgspec
 
 from ...sandbox.files import Files, Place
+from ...sandbox.policy import inside
 from ...sandbox.walk import read_in
 from .names import LONGEST, Pattern
 
 NAME = ".gitignore"
-LARGEST = 256 * 1024
+LARGEST = 64 * 1024
+ROOM = 256 * 1024  # for the files of a folder and of those above it, taken together
+RULES = 2000  # of a file; what stands behind them is left out
+KEPT = 8 * 1024  # characters of a file whose rules the next walk finds: rules take a hundred times that
 NEVER = (".git", ".hg", ".svn", "__pycache__", "node_modules")
 
 
@@ -26,6 +31,7 @@ class Ignore:
 
     def __init__(self, files: Files, top: Place) -> None:
         self._rules: dict[str, tuple[Rule, ...]] = {}
+        self._sizes: dict[str, int] = {}
         above = [top.root, *(os.path.join(top.root, top.rest[:n]) for n in _slashes(top.rest))]
         for folder in above if top.rest else []:
             with files.folder(folder) as (descriptor, place):
@@ -53,7 +59,11 @@ class Ignore:
         return True
 
     def _read(self, folder: int, real: str) -> None:
-        data = read_in(folder, NAME, LARGEST)
+        """The walk does not come back to folders that it has left."""
+        for left in [path for path in self._rules if not inside(real, path)]:
+            del self._rules[left], self._sizes[left]
+        data = read_in(folder, NAME, min(LARGEST, ROOM - sum(self._sizes.values()))) or b""
+        self._sizes[real] = len(data)
         self._rules[real] = _rules(data.decode("utf-8-sig", "replace")) if data else ()
 
 
@@ -61,10 +71,18 @@ def _slashes(path: str) -> list[int]:
     return [place for place, char in enumerate(path) if char == "/"]
 
 
-@functools.lru_cache(64)
 def _rules(text: str) -> tuple[Rule, ...]:
+    return _parsed(text) if len(text) > KEPT else _known(text)
+
+
+@functools.lru_cache(16)
+def _known(text: str) -> tuple[Rule, ...]:
+    return _parsed(text)
+
+
+def _parsed(text: str) -> tuple[Rule, ...]:
     found = (_rule(line.removesuffix("\r")) for line in text.split("\n") if len(line) <= LONGEST)
-    return tuple(rule for rule in found if rule is not None)
+    return tuple(itertools.islice((rule for rule in found if rule is not None), RULES))
 
 
 def _rule(line: str) -> Rule | None:

@@ -1,7 +1,9 @@
 """Signing in to a remote server: the SDK's OAuth, with our storage and our way to ask. Imported when it is used."""
 
+import contextlib
 import logging
 import re
+import socket
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -168,6 +170,7 @@ class SignIn(OAuthClientProvider):
             self.context.client_info = None  # it is registered anew
 
     async def _redirected(self, url: str) -> None:
+        _check_place(httpx2.URL(url), self._config)  # a browser reaches what its user reaches
         self._asking.expect(url)
         if self._config.oauth.client_id:  # by now it is known how the server wants its secret
             self.context.client_info = self._own_client()
@@ -261,14 +264,18 @@ def _plain(model: Any) -> dict[str, Any]:
 
 
 def _checked(outgoing: httpx2.Request, server: ServerConfig) -> httpx2.Request:
-    """A server says where we sign in: it cannot send us where anyone listens, nor to this machine or its network."""
-    host, own = outgoing.url.host, _inside(httpx2.URL(server.url).host)
-    secure = outgoing.url.scheme == "https" or (outgoing.url.scheme == "http" and own and _inside(host))
-    if not secure or (_inside(host) and not own):
-        where = f"{outgoing.url.scheme}://{host}"
-        raise McpError(f"{server.name} wants the sign-in to go to {where}, which is not safe")
+    _check_place(outgoing.url, server)
     outgoing.extensions["timeout"] = ANSWER
     return outgoing
+
+
+def _check_place(url: httpx2.URL, server: ServerConfig) -> None:
+    """A server says where we sign in: it cannot send us where anyone listens, nor to this machine or its network."""
+    host, own = url.host, _inside(httpx2.URL(server.url).host)
+    secure = url.scheme == "https" or (url.scheme == "http" and own and _inside(host))
+    if not secure or (_inside(host) and not own):
+        where = f"{url.scheme}://{host}"
+        raise McpError(f"{server.name} wants the sign-in to go to {where}, which is not safe")
 
 
 def _check_refresh(outgoing: httpx2.Request, response: httpx2.Response, server: ServerConfig) -> None:
@@ -286,11 +293,14 @@ def _expired(client: OAuthClientInformationFull | None, now: float) -> bool:
 
 def _inside(host: str) -> bool:
     """Whether this names our machine or its network, as far as a name shows it."""
+    host = host.lower().removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True
-    try:
+    with contextlib.suppress(ValueError):  # it is no address as we write it
         return not is_public(host)
-    except ValueError:
+    try:
+        return not is_public(socket.inet_ntoa(socket.inet_aton(host)))  # 127.1, 0x7f.1, 2130706433
+    except (OSError, ValueError):
         return False
 
 

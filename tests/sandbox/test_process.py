@@ -94,7 +94,8 @@ async def test_a_wait_that_is_cancelled_again_and_again_leaves_nothing(
             assert process._group is None or process._group._folders == []
         else:
             process.stop("enough")
-            await process.wait()
+            async with asyncio.timeout(20):
+                await process.wait()
     assert os.listdir(root) == []
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tertulia import Session, ToolContext
@@ -19,6 +21,7 @@ from tertulia.records.errors import (
 )
 from tertulia.records.record import Custom
 from tertulia.sandbox import changes
+from tertulia.session.changing import Change
 from tertulia.testing import ScriptedModel, call, hold
 from tests.session.stores import GatedStore, committed
 from tests.session.test_crash import Victim
@@ -37,8 +40,8 @@ async def opened(store: Any, root: Path, *answers: Any, **options: Any) -> Sessi
     """A Session whose model calls these tools, one turn for each list of calls."""
     script = [step for each in answers for step in ([each, "Done."] if isinstance(each, list) else [each])]
     model = ScriptedModel(script, default="Done.")
-    given = {"tools": "default", "approvals": "allow", **options}
-    return await Session.open(model=model, store=store, cwd=root, **given)
+    given = {"model": model, "tools": "default", "approvals": "allow", **options}
+    return await Session.open(store=store, cwd=root, **given)
 
 
 async def turns(session: Any, count: int = 1) -> list[str]:
@@ -408,3 +411,52 @@ async def test_a_call_that_was_given_up_changes_nothing_any_more(store: GatedSto
         assert not (root / "a.txt").exists()
         with pytest.raises(NotFound):
             await session.file_changes()
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_file_that_was_removed_gets_its_permissions_back(
+    store: GatedStore, root: Path, again: bool
+) -> None:
+    (root / "run").write_text("text\n")
+    (root / "run").chmod(0o700)
+    steps = [[call("binary", path="run", remove=True)], *[[call("binary", path="run")]] * again, "Done."]
+    async with await opened(store, root, tools=[binary], model=ScriptedModel(steps)) as session:
+        (turn,) = await turns(session)
+        assert (root / "run").exists() == again
+        assert await session.rewind_files(turn) == ["run"]
+        assert (root / "run").read_text() == "text\n"
+        assert (root / "run").stat().st_mode & 0o7777 == 0o700
+
+
+async def test_a_file_that_was_not_removed_keeps_the_permissions_that_it_has_by_now(root: Path) -> None:
+    (root / "a.txt").write_text("mine\n")
+    async with await opened(None, root, SECOND) as session:
+        (turn,) = await turns(session)
+        (root / "a.txt").chmod(0o700)
+        await session.rewind_files(turn)
+        assert (root / "a.txt").stat().st_mode & 0o7777 == 0o700
+
+
+def test_a_change_recorded_without_permissions_is_read() -> None:
+    assert msgspec.convert({"path": "/a", "before": None, "after": "b"}, Change).mode is None
+
+
+async def test_contents_are_not_compressed_on_the_loop(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep, get, threads = changes.Changes.keep, changes.Changes.get, []
+
+    def keeping(self: changes.Changes, name: str, data: bytes) -> None:
+        threads.append(threading.current_thread())
+        keep(self, name, data)
+
+    def getting(self: changes.Changes, name: str) -> bytes | None:
+        threads.append(threading.current_thread())
+        return get(self, name)
+
+    monkeypatch.setattr(changes.Changes, "keep", keeping)
+    monkeypatch.setattr(changes.Changes, "get", getting)
+    async with await opened(None, root, SECOND, retention="none") as session:
+        (turn,) = await turns(session)
+        assert await session.rewind_files(turn) == ["a.txt"]
+        assert await session.file_changes(turn)
+    assert len(threads) == 2
+    assert threading.current_thread() not in threads

@@ -113,7 +113,8 @@ async def test_a_steer_that_could_not_be_delivered_waits(tmp_path: Path) -> None
         model = ScriptedModel([[call("look")]], default="ok")
         async with Session.open(model=model, tools=[look], store=store) as session:
             running = await session.submit("go")
-            await looking.wait()
+            async with asyncio.timeout(10):
+                await looking.wait()
             await session.submit("steer me", when_busy="steer", id="S")
             store.fail(StoreFull("the disk is full"), after=1)
             ready.set()

@@ -1,6 +1,8 @@
 """read, write, edit, and what a turn's changes look like afterwards."""
 
 import base64
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import pytest
 
 from tertulia.records.errors import Conflict, InvalidInput, NotFound, SandboxError
 from tertulia.records.parts import Data, Image
+from tertulia.sandbox import changes
+from tertulia.sandbox.changes import unified
 from tertulia.tools.builtin import default_tools
 from tertulia.tools.schema import ArgumentError
 
@@ -112,3 +116,94 @@ async def test_a_change_by_someone_else_in_between_is_not_overwritten(
     with pytest.raises(Conflict, match="someone else"):
         await use("edit", path="a.txt", old="one", new="two")
     assert (root / "a.txt").read_text() == "someone else's"
+
+
+async def test_a_diff_is_made_when_others_may_write_again(
+    use: Any, context: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    def looking(*_: Any) -> str:
+        held.append(context.sandbox.changes.lock.locked())
+        return ""
+
+    monkeypatch.setattr("tertulia.tools.builtin.files.unified", looking)
+    await use("write", path="a.txt", content="one")
+    await use("edit", path="a.txt", old="one", new="two")
+    assert held == [False, False]
+
+
+def test_a_diff_has_lines_that_end_as_in_every_diff() -> None:
+    before = "a\fb\n\x1c\u2028c\r\n"
+    diff = unified("a", before.encode(), before.replace("b", "B").encode())
+    assert diff == "--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n-a\fb\n+a\fB\n \x1c\u2028c\r\n"
+
+
+@pytest.mark.timeout(30)  # less than a second; comparing all lines with all takes minutes
+def test_a_diff_of_many_lines_that_recur_takes_no_time() -> None:
+    some = random.Random(1)
+    before, other = ([f"{some.randrange(200)}\n" for _ in range(90_000)] for _ in range(2))
+    after = list(before)
+    for place in (5, 30_000, 30_002, 89_990):
+        after[place] = "new\n"
+    for new in (after, other):
+        diff = unified("a", "".join(before).encode(), "".join(new).encode())
+        assert patched(before, diff) == new
+        if new is other:
+            assert diff.count("\n-") > 89_990  # not worth the time
+    few = unified("a", "".join(before).encode(), "".join(after).encode())
+    assert (few.count("\n@@ "), few.count("\n+new")) == (3, 4)
+
+
+@pytest.mark.parametrize("steps", [0, 40, changes.STEPS])
+def test_a_diff_is_right_however_much_was_compared(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "STEPS", steps)
+    some = random.Random(steps)
+    for _ in range(300):
+        kinds = some.choice((2, 5, 40))
+        before = [f"{some.randrange(kinds)}\n" for _ in range(some.randrange(30))]
+        after = list(before)
+        for _ in range(some.randrange(5)):
+            place = some.randrange(len(after) + 1)
+            after[place : place + some.randrange(3)] = [f"{some.randrange(kinds)}\n"] * some.randrange(3)
+        for each in (before, after):
+            if each and some.random() < 0.3:
+                each[-1] = each[-1].rstrip()
+        diff = unified("a", "".join(before).encode(), "".join(after).encode())
+        assert patched(before, diff) == after
+
+
+def patched(before: list[str], diff: str) -> list[str]:
+    """What the diff makes of these lines. It fails where the diff does not fit them exactly."""
+    lines = diff.replace("\n\\ No newline at end of file\n", "\0\n").split("\n")[2:-1]
+    after: list[str] = []
+    at = left = came = 0
+    for line in lines:
+        sign, text = line[0], line[1:-1] if line.endswith("\0") else line[1:] + "\n"
+        if sign == "@":
+            assert left == came == 0
+            found = re.fullmatch(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", line)
+            assert found
+            start, left, to, came = (1 if each is None else int(each) for each in found.groups())
+            first = start - (left > 0)
+            after, at = after + before[at:first], first
+            assert len(after) == to - (came > 0)
+            continue
+        if sign in " -":
+            assert before[at] == text
+            at, left = at + 1, left - 1
+        if sign in " +":
+            after.append(text)
+            came -= 1
+    return after + before[at:]
+
+
+def test_too_many_changed_lines_are_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "LINES", 40)
+    before = [f"{n}\n" for n in range(1000)]
+    near, far = list(before), list(before)
+    near[500] = near[504] = far[1] = far[900] = "new\n"
+    content = "".join(before).encode()
+    assert unified("a", content, "".join(near).encode()).count("+new") == 2
+    said = "File a changed, in too many lines to be shown: it had 1,000, and has 1,001\n"
+    assert unified("a", content, "".join([*far, "more\n"]).encode()) == said

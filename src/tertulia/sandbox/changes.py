@@ -192,7 +192,7 @@ def _matches(old: list[str], new: list[str]) -> list[Match]:
         anchors = max((_anchors(_windows(old, size), _windows(new, size)) for size in WINDOWS), key=len)
     for a, b in (*anchors, (len(old), len(new))):
         steps = _steps(old[i:a], new[j:b])
-        if 0 < steps:
+        if 0 < steps <= left:
             left -= steps
             compared = difflib.SequenceMatcher(None, old[i:a], new[j:b]).get_matching_blocks()
             found += [(i + match.a, j + match.b, match.size) for match in compared]

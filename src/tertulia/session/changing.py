@@ -1,6 +1,8 @@
 """Changes of files: recorded before they are made, so that a turn can be shown and put back, also after a crash."""
 
 import asyncio
+import os
+import stat
 from functools import partial
 
 import msgspec
@@ -23,13 +25,15 @@ REWOUND = "files_rewound"
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a `file_change`: what a file held and what it was about to hold, by the names of blobs.
 
-    None: there is no file. `kept` is False when one of them is too large to be kept.
+    None: there is no file. `kept` is False when one of them is too large to be kept. `mode`: the permissions that
+    the file had, where they are known.
     """
 
     path: str
     before: str | None
     after: str | None
     kept: bool = True
+    mode: int | None = None
 
 
 async def write_file(
@@ -41,13 +45,12 @@ async def write_file(
         raise InvalidInput("a file holds bytes", hint="encode the text first")
     files = turn.sandbox.files
     place, change = await in_thread(_planned, {"files": files, "path": path, "data": data, "before": before})
-    arguments = {"files": files, "path": place.real, "data": data, "before": before}
+    arguments = {"turn": turn, "call": call, "path": place.real, "data": data, "before": before}
     if data == before:
-        return await in_thread(replace, arguments)
+        return await in_thread(_replaced, arguments)
     recorded = await _recorded(turn, call, change, (before, data))
     try:
-        _check_open(turn, call)
-        return await in_thread(replace, arguments)
+        return await in_thread(_replaced, arguments)
     except Exception:  # when it is cancelled, its thread goes on: the file may yet be changed
         _undone(turn, recorded)
         raise
@@ -57,7 +60,21 @@ def _planned(files: Files, path: str, data: bytes | None, before: bytes | None) 
     place = files.locate(path, write=True)
     names = [None if each is None else ref_of(each) for each in (before, data)]
     kept = max(len(each or b"") for each in (before, data)) <= LARGEST
-    return place, Change(path=place.real, before=names[0], after=names[1], kept=kept)
+    mode = None if before is None else _mode(place.real)
+    return place, Change(path=place.real, before=names[0], after=names[1], kept=kept, mode=mode)
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return stat.S_IMODE(os.lstat(path).st_mode) & 0o777
+    except OSError:  # there is none any more: the replacement will say so
+        return None
+
+
+def _replaced(turn: Turn, call: CallId, path: str, data: bytes | None, before: bytes | None) -> Place:
+    with turn.sandbox.changes.writing:
+        _check_open(turn, call)  # here, as it may have been given up while others were writing
+        return replace(files=turn.sandbox.files, path=path, data=data, before=before)
 
 
 async def _recorded(
@@ -66,11 +83,11 @@ async def _recorded(
     """The record, durable. Where the retention stores no bodies, the contents stay in memory, as the record does."""
     stored = turn.journal.retention_of(turn.id).bodies
     refs: list[str] = []
-    for data in contents if change.kept else ():
+    for name, data in zip((change.before, change.after), contents, strict=True) if change.kept else ():
         if data is not None and stored:
             refs.append(await turn.store.put_blob(data))
         elif data is not None:
-            turn.sandbox.changes.keep(ref_of(data), data)
+            await in_thread(turn.sandbox.changes.keep, {"name": name, "data": data})
     _check_open(turn, call)
     record = Custom(
         seq=0, ts=0, turn=turn.id, kind=CHANGE, data=msgspec.to_builtins(change), refs=tuple(refs)

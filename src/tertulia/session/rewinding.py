@@ -36,13 +36,24 @@ class FileChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Path(msgspec.Struct, frozen=True, kw_only=True):
-    """A file before the first change of a turn, before the last one, and after it."""
+    """A file before the first change of a turn, before the last one, and after it.
+
+    `mixed`: between two of the changes it held something that the turn had not written. `mode`: the permissions that
+    are to be given back, where the turn removed it.
+    """
 
     path: str
     before: str | None
     last: str | None
     after: str | None
     kept: bool
+    mixed: bool
+    first_mode: int | None
+    removed: bool
+
+    @property
+    def mode(self) -> int | None:
+        return self.first_mode if self.removed else None
 
 
 class _Turn(msgspec.Struct, kw_only=True):
@@ -60,6 +71,10 @@ class _Turn(msgspec.Struct, kw_only=True):
                     last=change.before,
                     after=change.after,
                     kept=change.kept and (held is None or held.kept),
+                    # the same as before the one before: that one was recorded, and never made
+                    mixed=held is not None and (held.mixed or change.before not in (held.after, held.last)),
+                    first_mode=change.mode if held is None else held.first_mode,
+                    removed=change.after is None or (held is not None and held.removed),
                 )
         return [found[path] for path in sorted(found)]
 
@@ -95,9 +110,8 @@ async def rewind(journal: Journal, sandbox: Sandbox, turn: str) -> list[str]:
     contents: dict[str | None, bytes | None] = {}
     for each in paths:
         contents |= await _contents(log, sandbox, each, each.before)
-    done = await in_thread(
-        _put_back, {"files": sandbox.files, "turn": id, "paths": paths, "contents": contents}
-    )
+    args = {"sandbox": sandbox, "turn": id, "paths": paths, "contents": contents}
+    done = await in_thread(_put_back_alone, args)
     await asyncio.shield(journal.put(Put([Custom(seq=0, ts=0, kind=REWOUND, data={"turn": id})])))
     return done
 
@@ -154,7 +168,7 @@ async def _contents(
     found: dict[str | None, bytes | None] = {None: None}
     for name in names:
         if name is not None:
-            held = sandbox.changes.get(name)
+            held = await in_thread(sandbox.changes.get, {"name": name})
             try:
                 found[name] = held if held is not None else await log.store.get_blob(name)
             except BlobMissing as error:
@@ -169,37 +183,56 @@ def _shown(files: Files, path: str) -> str:
     return os.path.relpath(path, files.cwd) if path.startswith(files.cwd + "/") else path
 
 
+def _put_back_alone(sandbox: Sandbox, turn: str, paths: list[_Path], contents: Contents) -> list[str]:
+    """While no tool of this Session stands between reading a file and writing it."""
+    with sandbox.changes.lock, sandbox.changes.writing:
+        return _put_back(sandbox.files, turn, paths, contents)
+
+
 def _put_back(files: Files, turn: str, paths: list[_Path], contents: Contents) -> list[str]:
     """Looks at all of them before it touches one; a failure in the midst takes back what was done."""
-    steps: list[tuple[str, bytes | None, bytes | None]] = []
-    changed = []
+    steps: list[tuple[_Path, bytes | None]] = []
+    since, mixed = [], []
     for each in paths:
         if os.path.realpath(each.path) != each.path:  # a link stands there, or on the way
-            changed.append(_shown(files, each.path))
+            since.append(_shown(files, each.path))
             continue
         try:
             now = content(files, each.path)
         except InvalidInput:  # no file any more, or one that cannot be read
-            changed.append(_shown(files, each.path))
+            since.append(_shown(files, each.path))
             continue
         name = None if now is None else ref_of(now)
-        if name in (each.last, each.after) and name != each.before:
+        if name == each.before:
+            continue
+        if name not in (each.last, each.after):
+            since.append(_shown(files, each.path))
+        elif each.mixed:
+            mixed.append(_shown(files, each.path))
+        else:
             files.locate(each.path, write=True)
-            steps.append((each.path, now, contents[each.before]))
-        elif name != each.before:
-            changed.append(_shown(files, each.path))
-    if changed:
+            steps.append((each, now))
+    _check_untouched(turn, since, mixed)
+    done: list[tuple[_Path, bytes | None]] = []
+    try:
+        for each, now in steps:
+            replace(files, each.path, contents[each.before], now, each.mode)
+            done.append((each, now))
+    except TertuliaError:
+        for each, now in reversed(done):
+            replace(files, each.path, now, contents[each.before])
+        raise
+    return [_shown(files, each.path) for each, _ in steps]
+
+
+def _check_untouched(turn: str, since: list[str], mixed: list[str]) -> None:
+    if since:
         raise Conflict(
-            f"changed since turn {turn}: " + ", ".join(changed),
+            f"changed since turn {turn}: " + ", ".join(since),
             hint="nothing was put back; rewind the later turns first, or keep the changes",
         )
-    done: list[tuple[str, bytes | None, bytes | None]] = []
-    try:
-        for path, now, then in steps:
-            replace(files, path, then, now)
-            done.append((path, now, then))
-    except TertuliaError:
-        for path, now, then in reversed(done):
-            replace(files, path, now, then)
-        raise
-    return [_shown(files, path) for path, _, _ in steps]
+    if mixed:
+        raise Conflict(
+            f"also changed by someone else during turn {turn}: " + ", ".join(mixed),
+            hint="nothing was put back; file_changes shows what to take back by hand",
+        )

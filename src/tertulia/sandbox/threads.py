@@ -29,8 +29,8 @@ async def in_thread(
         problem: Exception | None = None
         try:
             result = call()
-        except Exception as error:  # noqa: BLE001  # raised again where it is awaited
-            problem = error
+        except BaseException as error:  # noqa: BLE001 - raised again where it is awaited; there is no exit from here
+            problem = error if isinstance(error, Exception) else RuntimeError(f"it raised {error!r}")
         finally:
             ended()
         with contextlib.suppress(RuntimeError):  # the loop is closed

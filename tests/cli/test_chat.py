@@ -50,6 +50,15 @@ def test_a_tool_call_and_its_result_are_shown() -> None:
     assert re.search(r"ok: \d{4}-\d\d-\d\d", shown)
 
 
+def test_beside_the_built_in_tools_the_demo_has_its_own(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "--tools"], input="chart\ntool now\n", capture_output=True, text=True, timeout=30, check=True,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert "  chart: {'$schema'" in done.stdout
+    assert "missing argument" not in done.stdout
+
+
 def test_a_chart_reasoning_and_a_retry_are_shown() -> None:
     shown = piped("chart\nthink\nretry\n").stdout
     assert "  chart: {'$schema'" in shown

@@ -122,8 +122,8 @@ def _tools(model: str, built_in: bool) -> tuple[Tool, ...]:
         return demo
     from ..tools.builtin import default_tools
 
-    names = {tool.name for tool in default_tools()}
-    return (*default_tools(), *(tool for tool in demo if tool.name not in names))
+    names = {tool.name for tool in demo}  # what the demo model calls is called as it knows it
+    return (*(tool for tool in default_tools() if tool.name not in names), *demo)
 
 
 def conversation(session: Session, options: argparse.Namespace) -> Conversation:

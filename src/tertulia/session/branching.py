@@ -16,7 +16,7 @@ from ..transcript.repair import check_snapshot
 from ..transcript.retention import format as format_retention
 from ..transcript.stats import count
 from .journal import Journal, Put
-from .loading import read, records
+from .loading import kept_totals_at, records
 from .log import Cut, Log
 from .shared import Setup
 
@@ -64,14 +64,7 @@ async def cut_now(log: Log) -> Cut:
 
 
 async def _cut(log: Log, at: int, totals: Totals) -> Cut:
-    path = log.path()
-    if not log.hidden(path):
-        return Cut(at, totals, totals)
-    kept = Totals()
-    async for chunk in read(None, log.store, path):
-        for record in chunk:
-            kept = count(kept, record) if record.seq <= at else kept
-    return Cut(at, totals, kept)
+    return Cut(at, totals, await kept_totals_at(log, at) if log.hidden(log.path()) else totals)
 
 
 def _totals_at(log: Log, records: Sequence[AnyRecord], at: int) -> Totals:

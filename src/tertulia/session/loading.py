@@ -7,7 +7,7 @@ import msgspec
 
 from ..records.codec import decode_lenient
 from ..records.ids import ConversationId
-from ..records.record import AnyRecord, TurnEnd, TurnStart
+from ..records.record import AnyRecord, Totals, TurnEnd, TurnStart
 from ..store.base import Store
 from ..transcript.path import Segment, segments
 from ..transcript.repair import repair
@@ -84,6 +84,11 @@ class Hidden:
 async def stored(log: Log, after: int = 0) -> list[AnyRecord]:
     """The active path as the store has it: what it is read for is no way around what a retention keeps out."""
     return [record async for chunk in read(None, log.store, log.path(), after) for record in chunk]
+
+
+async def kept_totals_at(log: Log, at: int) -> Totals:
+    """The totals of what the store has of the active path, up to a seq."""
+    return totals(record for record in await stored(log) if record.seq <= at)
 
 
 async def records(log: Log) -> list[AnyRecord]:

@@ -101,16 +101,20 @@ class Log:
     def kept_totals(self) -> Totals:
         return self.kept.get((self.id, self.row.active), self.totals)
 
+    def withheld_on(self, path: Sequence[Segment], until: int | None = None) -> dict[int, Withheld]:
+        """What the store was not given of a path, up to a seq."""
+        spans = {(part.conversation, part.branch): part for part in path}
+        return {
+            seq: held
+            for seq, held in sorted(self.withheld.items())
+            if (part := spans.get(held.branch)) is not None
+            and part.after < seq <= part.until
+            and (until is None or seq <= until)
+        }
+
     def hidden(self, path: Sequence[Segment]) -> list[AnyRecord]:
         """The records of a path that the store has nothing of."""
-        spans = {(part.conversation, part.branch): part for part in path}
-        return [
-            held.record
-            for seq, held in sorted(self.withheld.items())
-            if not held.kept
-            and (part := spans.get(held.branch)) is not None
-            and part.after < seq <= part.until
-        ]
+        return [held.record for held in self.withheld_on(path).values() if not held.kept]
 
     def adopt(self, opened: Opened) -> None:
         """Rows as the store has them now; what was loaded is forgotten when it may be out of date.

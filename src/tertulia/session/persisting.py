@@ -37,13 +37,12 @@ from ..store.base import (
     Store,
 )
 from ..transcript.path import BranchRow, Segment, segments
-from ..transcript.stats import totals as totals_of
 from . import rows
 from .desk import Desk
 from .journal import Journal, Put
 from .known import KnownIds
-from .loading import catch_up, records, stored
-from .log import Cut, Log, Withheld
+from .loading import catch_up, kept_totals_at, records, stored
+from .log import Cut, Log
 from .owner import Owner
 
 _files: dict[str, Store] = {}
@@ -159,22 +158,12 @@ async def _add_ids(known: KnownIds, store: Store, fence: Fence, ids: Sequence[Op
 def _keep_content(log: Log, opened: Opened) -> None:
     """The same records under the rows of the file, which are those of the active path alone."""
     here, totals, kept = (log.id, 0), log.totals, log.kept_totals
-    held = on_path(log, log.last)
+    held = log.withheld_on(log.path())
     log.branches = {(row.conversation, row.n): row for row in opened.branches}
     log.branches[here] = msgspec.structs.replace(log.branches[here], totals=totals)
     log.kept = {here: kept} if kept is not totals else {}
     log.row = msgspec.structs.replace(log.row, active=0, parent=None)
     log.withheld = {seq: each._replace(branch=here) for seq, each in held.items()}
-
-
-def on_path(log: Log, until: int) -> dict[int, Withheld]:
-    """What the store was not given of the active path."""
-    spans = {(part.conversation, part.branch): part for part in log.path()}
-    return {
-        seq: held
-        for seq, held in log.withheld.items()
-        if (part := spans.get(held.branch)) is not None and part.after < seq <= min(part.until, until)
-    }
 
 
 async def _copy(
@@ -219,7 +208,9 @@ async def fork_copy(
     branch = BranchRow(conversation=row.id, n=0, last=at, totals=cut.totals)
     child = Log(Opened(conversation=row, branches=(branch,), inbox=(), last=at), log.store)
     child.load(prefix)
-    child.withheld = {seq: held._replace(branch=(row.id, 0)) for seq, held in on_path(log, at).items()}
+    child.withheld = {
+        seq: held._replace(branch=(row.id, 0)) for seq, held in log.withheld_on(log.path(), at).items()
+    }
     if cut.kept is not cut.totals:
         child.kept[row.id, 0] = cut.kept
     active = log.row.active
@@ -288,7 +279,7 @@ class Mirror:
         if known is not None:
             return (), known
         parent = None if branch.parent is None else (row.id, self._branches.get(branch.parent, 0))
-        base = totals_of(record for record in await stored(self._log) if record.seq <= branch.at)
+        base = await kept_totals_at(self._log, branch.at)
         made = BranchRow(
             conversation=row.id,
             n=row.active,
